@@ -1,0 +1,344 @@
+"""The seam between the queue and its stores.
+
+``Transport`` is what publishing and working need; ``Inspect`` is what operators need. Both are synchronous,
+thread-safe and batch-first; every verb takes one frozen params object, so a new field touches only the stores that care.
+What the verbs mean is fixed by the design page ``model.md``; a store that cannot do something says so in
+``limitations`` and the conformance suite skips exactly the named scenario.
+
+Times are microseconds since the epoch by the store's clock; durations are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from taskmq.message import Delivery, Message
+from taskmq.outcome import Outcome
+from taskmq.queue import QueueConfig
+from taskmq.state import TaskInfo, TaskState
+
+PUBLISH_BATCH = 1000
+"""Most messages in one publish (defaults.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a store can do beyond the model's minimum. App, docs and conformance suite read this record."""
+
+    durable: bool
+    """Survives the end of this process."""
+    shared: bool
+    """Several processes can use it at once."""
+    notifies: bool
+    """``wait`` is woken by an event rather than by polling."""
+
+
+# ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Store these messages in this order, all or none."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One published message: its task's id, and whether the key had been published before (then the first id)."""
+
+    id: str
+    duplicate: bool
+
+
+# ── reserve ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Claim up to ``limit`` tasks of these queues for ``worker``.
+
+    ``lease``: microseconds, for queues that have no lease of their own.
+    """
+
+    queues: Sequence[str]
+    limit: int
+    worker: str
+    lease: int = 30_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """What a reserve brought.
+
+    ``more``      the claim stopped early; reserve again before waiting
+    ``next_due``  when the next task, blocked partition or lease of these queues falls due (None: nothing pending)
+    """
+
+    deliveries: list[Delivery]
+    more: bool = False
+    next_due: int | None = None
+
+
+# ── settle, extend ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One delivery and how it ended."""
+
+    delivery: Delivery
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """End these deliveries, in this order. One lost lease does not stop the others."""
+
+    items: Sequence[Settlement]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """One delivery whose lease is to be renewed, and whether its handler has been started."""
+
+    delivery: Delivery
+    started: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extend:
+    """Renew these leases by each delivery's own ``lease`` from now, and mark which of them are started.
+
+    Also the way to mark a last attempt started before its handler runs (model.md §2).
+    """
+
+    items: Sequence[Renewal]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Answer for one renewal: the new lease end, or None if the lease is lost; and whether a cancel is requested."""
+
+    lease_until: int | None
+    cancel: bool = False
+
+
+# ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintain:
+    """Promote what is due, reap ended leases, delete finished tasks whose retention is over: one bounded batch each."""
+
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """What one maintain did; ``more``: at least one batch was full, so call again."""
+
+    promoted: int = 0
+    reaped: int = 0
+    deleted: int = 0
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Block until work may be there in these queues, at most ``timeout`` seconds."""
+
+    queues: Sequence[str]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's row in the worker table. ``seen_at`` and ``delete_at`` are set by the store."""
+
+    id: str
+    host: str
+    pid: int
+    queues: Sequence[str]
+    pool: str
+    concurrency: int
+    version: str
+    started_at: int
+    handlers: Sequence[str] = ()
+    running: int = 0
+    held: int = 0
+    seen_at: int = 0
+
+
+class Transport(Protocol):
+    """A store as producers and workers use it.
+
+    Every verb may raise TransportError (see its subclasses for what did and did not happen) and nothing of the
+    driver's own. ``publish`` also raises IdempotencyConflict and QueueFull, both with nothing stored.
+    """
+
+    name: str
+    capabilities: Capabilities
+    limitations: Mapping[str, str]
+    """Scenario of the conformance suite → why this store cannot do it."""
+
+    def publish(self, params: Publish) -> list[Receipt]:
+        """Store the messages, all or none; returns a receipt for each, in order."""
+        ...
+
+    def reserve(self, params: Reserve) -> Reserved:
+        """Claim the next tasks by the claim rule (model.md §5, §6); first promotes and reaps what is due there."""
+        ...
+
+    def settle(self, params: Settle) -> list[bool]:
+        """End deliveries; False where the lease was lost and nothing was changed. Repeating a settle is harmless."""
+        ...
+
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
+        """Both, in this order, in as few exchanges as the store can."""
+        ...
+
+    def extend(self, params: Extend) -> list[Renewed]:
+        """Renew leases and mark started tasks."""
+        ...
+
+    def maintain(self, params: Maintain) -> Maintained:
+        """One bounded round of housekeeping over all queues; any process may call it at any time."""
+        ...
+
+    def wait(self, params: Wait) -> bool:
+        """Block until work may be there (True), or the timeout is over or ``wake`` was called (False)."""
+        ...
+
+    def wake(self) -> None:
+        """Make every blocked ``wait`` of this object return now."""
+        ...
+
+    def lock(self, name: str, owner: str, ttl: int) -> bool:
+        """Take or renew the named lease for ``ttl`` microseconds; False while another owner holds it."""
+        ...
+
+    def unlock(self, name: str, owner: str) -> None:
+        """Give the named lease back if ``owner`` holds it."""
+        ...
+
+    def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
+        """Write the worker's row; it is forgotten ``ttl`` microseconds later unless written again."""
+        ...
+
+    def forget(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        ...
+
+    def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
+        """Seed queues that were never configured (all of them with ``overwrite``); returns drift: queue → field names."""
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds open; further verbs raise TransportError."""
+        ...
+
+
+# ── operators ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find:
+    """Which tasks to list; every given condition must hold. Newest first; ``after`` is the previous page's cursor."""
+
+    queue: str | None = None
+    states: Sequence[TaskState] = ()
+    handler: str | None = None
+    partition: str | None = None
+    tag: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One page of tasks, and the cursor of the next one (None: this was the last)."""
+
+    tasks: list[TaskInfo]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """A queue as it stands. Ages are microseconds; None where there is nothing to measure."""
+
+    name: str
+    config: QueueConfig
+    scheduled: int = 0
+    ready: int = 0
+    running: int = 0
+    retrying: int = 0
+    dead: int = 0
+    by_priority: Mapping[int, int] = field(default_factory=dict)
+    """Ready tasks by priority."""
+    partitions: int = 0
+    oldest_ready_age: int | None = None
+    served: float = 0.0
+    drift: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """A partition with something in line, running or blocked."""
+
+    queue: str
+    code: str
+    ordered: bool
+    weight: int
+    waiting: int
+    running: int
+    blocked_until: int | None = None
+    held_by: str | None = None
+    """The task id whose death stopped the partition (``on_dead="hold"``)."""
+    worker: str | None = None
+
+
+class Inspect(Protocol):
+    """A store as operators use it. Every verb may raise TransportError."""
+
+    def get(self, task_ids: Sequence[str]) -> list[TaskInfo | None]:
+        """The tasks of these ids, None for those that are not there."""
+        ...
+
+    def find(self, params: Find) -> Found:
+        """One page of tasks."""
+        ...
+
+    def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
+        """Cancel what waits, ask what runs to stop; returns the state each is in now (None: not there)."""
+        ...
+
+    def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
+        """Queue dead letters again with a new budget, into ``queue`` or their own; False for what is not dead."""
+        ...
+
+    def purge(self, task_ids: Sequence[str]) -> int:
+        """Delete ended tasks' records (and their keys) now; returns how many there were."""
+        ...
+
+    def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
+        """The named queues, or all, ordered by name."""
+        ...
+
+    def workers(self) -> list[WorkerInfo]:
+        """The live workers, ordered by id."""
+        ...
+
+    def pause_queue(self, queue: str, paused: bool) -> None:
+        """Stop or resume claims from a queue."""
+        ...
+
+    def flush(self) -> None:
+        """Delete everything of this namespace: queues, tasks, history, keys. For tests and operators."""
+        ...
+
+
+class Store(Transport, Inspect, Protocol):
+    """A complete store: both protocols. What the registry opens and the conformance suite runs on."""

@@ -1,0 +1,51 @@
+"""URL scheme → store. The only file that names the stores, as strings: a driver is imported when its URL is opened."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from taskmq.clock import Clock
+from taskmq.errors import ConfigError
+from taskmq.transport.base import Store
+
+_STORES = {
+    "memory": "taskmq.transport.memory:open_url",
+    "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
+}
+ENTRY_POINTS = "taskmq.transports"
+
+
+def open_store(url: str, *, namespace: str = "default", clock: Clock | None = None) -> Store:
+    """The store of this URL. ``clock`` overrides the store's clock, for tests.
+
+    Raises ConfigError for an unknown scheme, a malformed URL or a missing extra, TransportError when it cannot be opened.
+    """
+    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    factory = _STORES.get(scheme) or _entry_point(scheme)
+    if factory is None:
+        known = ", ".join(f"{name}://" for name in sorted(_STORES))
+        raise ConfigError(f"no store for the URL {_without_password(url)!r}: the scheme must be one of {known}")
+    module, _, function = factory.partition(":")
+    return cast(Store, getattr(importlib.import_module(module), function)(url, namespace=namespace, clock=clock))
+
+
+def _entry_point(scheme: str) -> str | None:
+    """A store that another distribution brings, through the entry-point group ``taskmq.transports``."""
+    if not scheme:
+        return None
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
+        return entry.value
+    return None
+
+
+def _without_password(url: Any) -> str:
+    text = str(url)
+    parts = urlsplit(text)
+    return text.replace(f":{parts.password}@", ":***@") if parts.password else text
+
+
+__all__ = ["ENTRY_POINTS", "open_store"]
