@@ -1,8 +1,8 @@
 """The seam between the queue and its stores.
 
 ``Transport`` is what publishing and working need; ``Inspect`` is what operators need. Both are synchronous,
-thread-safe and batch-first; every verb takes one frozen params object, so a new field touches only the stores that care.
-What the verbs mean is fixed by the design page ``model.md``; a store that cannot do something says so in
+thread-safe and batch-first; every verb takes one frozen params object, so a new field touches only the stores that
+care. What the verbs mean is fixed by the design page ``model.md``; a store that cannot do something says so in
 ``limitations`` and the conformance suite skips exactly the named scenario.
 
 Times are microseconds since the epoch by the store's clock; durations are microseconds.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
@@ -233,7 +233,7 @@ class Transport(Protocol):
         ...
 
     def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
-        """Seed queues that were never configured (all of them with ``overwrite``); returns drift: queue → field names."""
+        """Seed queues never configured before (all with ``overwrite``); returns drift: queue → field names."""
         ...
 
     def close(self) -> None:
@@ -281,7 +281,6 @@ class QueueStats:
     partitions: int = 0
     oldest_ready_age: int | None = None
     served: float = 0.0
-    drift: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +324,10 @@ class Inspect(Protocol):
 
     def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
         """The named queues, or all, ordered by name."""
+        ...
+
+    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
+        """The live partitions of a queue, or those of these codes, ordered by code."""
         ...
 
     def workers(self) -> list[WorkerInfo]:

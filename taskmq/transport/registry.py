@@ -20,7 +20,7 @@ ENTRY_POINTS = "taskmq.transports"
 def open_store(url: str, *, namespace: str = "default", clock: Clock | None = None) -> Store:
     """The store of this URL. ``clock`` overrides the store's clock, for tests.
 
-    Raises ConfigError for an unknown scheme, a malformed URL or a missing extra, TransportError when it cannot be opened.
+    Raises ConfigError for an unknown scheme, a malformed URL or a missing extra, TransportError when it cannot open.
     """
     scheme = urlsplit(url).scheme if isinstance(url, str) else ""
     factory = _STORES.get(scheme) or _entry_point(scheme)

@@ -1,0 +1,19 @@
+"""The history of a task's failed attempts, kept short enough to carry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from taskmq.state import Attempt
+
+FIRST = 5
+LAST = 20
+
+
+def append_attempt(log: list[Attempt], attempt: Attempt) -> None:
+    """Add an attempt. Of a long history the first 5 and the last 20 stay; only the newest keeps its traceback."""
+    if log and log[-1].traceback is not None:
+        log[-1] = msgspec.structs.replace(log[-1], traceback=None)
+    log.append(attempt)
+    if len(log) > FIRST + LAST:
+        del log[FIRST]

@@ -1,0 +1,202 @@
+"""The memory store as operators see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from heapq import nlargest
+
+import msgspec
+
+from taskmq import codec
+from taskmq.state import TaskInfo, TaskState
+from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
+from taskmq.transport.memory.core import MemoryCore
+from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
+
+
+class MemoryInspect(MemoryCore):
+    """``Inspect`` over the records of the memory store."""
+
+    def get(self, task_ids: Sequence[str]) -> list[TaskInfo | None]:
+        """The tasks of these ids."""
+        with self._lock:
+            now = self._now()
+            tasks = [self._tasks.get(task_id) for task_id in task_ids]
+            return [None if task is None else self._info(task, now) for task in tasks]
+
+    def find(self, params: Find) -> Found:
+        """One page of tasks, newest first."""
+        with self._lock:
+            now = self._now()
+            matching = [
+                task
+                for task in self._tasks.values()
+                if (params.queue is None or task.queue.name == params.queue)
+                and (not params.states or task.visible_state(now) in params.states)
+                and (params.handler is None or task.message.handler == params.handler)
+                and (params.partition is None or task.code == params.partition)
+                and (params.tag is None or params.tag in task.message.tags)
+                and (params.after is None or task.id < params.after)
+            ]
+            page = nlargest(params.limit + 1, matching, key=lambda task: task.id)
+            infos = [self._info(task, now) for task in page[: params.limit]]
+            return Found(tasks=infos, cursor=infos[-1].id if len(page) > params.limit else None)
+
+    def _info(self, task: TaskRecord, now: int) -> TaskInfo:
+        message, envelope = task.message, codec.decode(task.message.body)
+        running = task.place == task.RUNNING
+        rank = task.available_at - message.priority * task.queue.aging_us
+        return TaskInfo(
+            id=task.id,
+            queue=task.queue.name,
+            handler=message.handler,
+            state=task.visible_state(now),
+            priority=message.priority,
+            seq=task.seq,
+            attempt=task.attempts + (running and task.started),
+            max_attempts=message.max_attempts,
+            epoch=task.epoch,
+            partition=task.code or None,
+            key=message.key,
+            args=msgspec.json.decode(envelope.args),
+            kwargs=msgspec.json.decode(envelope.kwargs),
+            headers=envelope.headers,
+            tags=list(message.tags),
+            result=None if task.result is None else msgspec.json.decode(task.result),
+            reason=task.reason,
+            error=task.error or (task.attempt_log[-1].error if task.attempt_log else None),
+            traceback=task.traceback or (task.attempt_log[-1].traceback if task.attempt_log else None),
+            attempts=list(task.attempt_log),
+            created_at=task.created_at,
+            available_at=task.available_at if task.retry_at is None else task.retry_at,
+            dispatch_at=rank,
+            started_at=task.started_at,
+            finished_at=task.finished_at,
+            lease_until=task.lease_until if running else None,
+            delete_at=task.delete_at,
+            worker=task.worker,
+            cancel_requested=running and task.cancel_requested,
+            replays=task.replays,
+        )
+
+    def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
+        """Cancel what waits, ask what runs to stop."""
+        with self._lock:
+            now = self._now()
+            return [self._cancel(self._tasks.get(task_id), now) for task_id in task_ids]
+
+    def _cancel(self, task: TaskRecord | None, now: int) -> TaskState | None:
+        if task is None:
+            return None
+        self._promote(task.queue, now)
+        if task.place == task.RUNNING:
+            task.cancel_requested = True
+        elif task.place != task.ENDED:
+            task.queue.leave(task)
+            self._finish(task, TaskState.CANCELLED, now)
+            if task.flow is not None:
+                task.queue.place(task.flow)
+        return task.visible_state(now)
+
+    def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
+        """Queue dead letters again with a new budget and a new place."""
+        with self._lock:
+            now = self._now()
+            return [self._replay(self._tasks.get(task_id), queue, now) for task_id in task_ids]
+
+    def _replay(self, task: TaskRecord | None, queue: str | None, now: int) -> bool:
+        if task is None or task.state is not TaskState.FAILED:
+            return False
+        target = task.queue if queue is None else self._queue(queue)
+        self._promote(target, now)
+        if target is not task.queue:
+            self._free_key(task)
+        task.queue, task.seq = target, next(self._seq)
+        task.state = task.reason = task.error = task.traceback = task.finished_at = task.delete_at = None
+        task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = None
+        task.attempts = task.blamed = task.expiries = 0
+        task.replays += 1
+        task.available_at = now
+        target.tasks[task.seq] = task
+        target.enter(task)
+        self._work.notify_all()
+        return True
+
+    def purge(self, task_ids: Sequence[str]) -> int:
+        """Delete ended tasks' records now."""
+        with self._lock:
+            self._now()
+            ended = [t for t in map(self._tasks.get, dict.fromkeys(task_ids)) if t and t.place == t.ENDED]
+            for task in ended:
+                self._delete(task)
+            return len(ended)
+
+    def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
+        """The named queues, or all."""
+        with self._lock:
+            now = self._now()
+            names = sorted(queues or self._queues)
+            return [self._stats(self._queues[name], now) for name in names if name in self._queues]
+
+    def _stats(self, queue: QueueRecord, now: int) -> QueueStats:
+        tasks = list(queue.tasks.values())
+        states = Counter(task.visible_state(now) for task in tasks)
+        ready = [task for task in tasks if task.visible_state(now) is TaskState.QUEUED]
+        dead = sum(task.queue is queue and task.state is TaskState.FAILED for task in self._tasks.values())
+        return QueueStats(
+            name=queue.name,
+            config=queue.settings(),
+            scheduled=states[TaskState.SCHEDULED],
+            ready=states[TaskState.QUEUED],
+            running=states[TaskState.RUNNING],
+            retrying=states[TaskState.RETRYING],
+            dead=dead,
+            by_priority=dict(sorted(Counter(task.message.priority for task in ready).items(), reverse=True)),
+            partitions=len(queue.flows),
+            oldest_ready_age=max((now - task.available_at for task in ready), default=None),
+            served=queue.served,
+        )
+
+    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
+        """The live partitions of a queue, or those of these codes."""
+        with self._lock:
+            self._now()
+            record = self._queues.get(queue)
+            if record is None:
+                return []
+            flows = [record.flows[code] for code in sorted(codes or record.flows) if code in record.flows]
+            return [self._partition(record, flow) for flow in flows]
+
+    @staticmethod
+    def _partition(queue: QueueRecord, flow: FlowRecord) -> PartitionInfo:
+        return PartitionInfo(
+            queue=queue.name,
+            code=flow.code,
+            ordered=flow.ordered,
+            weight=flow.weight,
+            waiting=len(flow.line) + flow.retrying,
+            running=len(flow.running),
+            blocked_until=flow.blocked_until,
+            held_by=flow.held_by,
+            worker=queue.tasks[flow.running[0][2]].worker if flow.running else None,
+        )
+
+    def workers(self) -> list[WorkerInfo]:
+        """The live workers."""
+        with self._lock:
+            now = self._now()
+            return [worker for worker, end in (self._workers[i] for i in sorted(self._workers)) if end > now]
+
+    def pause_queue(self, queue: str, paused: bool) -> None:
+        """Stop or resume claims from a queue."""
+        with self._lock:
+            self._now()
+            self._queue(queue).paused = paused
+            self._work.notify_all()
+
+    def flush(self) -> None:
+        """Delete everything."""
+        with self._lock:
+            self._now()
+            self._reset()

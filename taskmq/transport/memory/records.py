@@ -1,0 +1,310 @@
+"""What the memory store keeps: tasks, flows and queues, and the few moves that keep a queue's lines in order.
+
+Everything here is plain bookkeeping under the store's one lock; the rules themselves are in ``taskmq.policy``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sortedcontainers import SortedList
+
+from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK, Message
+from taskmq.policy import claim, turns
+from taskmq.policy.order import Key, sort_key
+from taskmq.queue import QueueConfig
+from taskmq.state import Attempt, TaskState
+
+
+class TaskRecord:
+    """One task for its whole life. ``place`` says where it is now; ``state`` is what a user sees of an ended one."""
+
+    __slots__ = (
+        "attempt_log",
+        "attempts",
+        "available_at",
+        "batch",
+        "blamed",
+        "cancel_requested",
+        "created_at",
+        "deadline_at",
+        "delete_at",
+        "digest",
+        "epoch",
+        "error",
+        "expires_at",
+        "expiries",
+        "finished_at",
+        "flow",
+        "id",
+        "key_until_end",
+        "lease_until",
+        "message",
+        "place",
+        "position",
+        "queue",
+        "reason",
+        "replays",
+        "result",
+        "retry_at",
+        "run",
+        "seq",
+        "started",
+        "started_at",
+        "state",
+        "traceback",
+        "worker",
+    )
+
+    WAITING, DUE, RUNNING, ENDED = range(4)
+
+    def __init__(self, message: Message, queue: QueueRecord, seq: int, now: int) -> None:
+        self.id = message.id
+        self.message = message
+        self.queue = queue
+        self.seq = seq
+        self.created_at = now
+        self.available_at = max(now, message.run_after.at(now)) if message.run_after else now
+        self.expires_at = min(
+            (moment.at(now) for moment in (message.expires, message.deadline) if moment is not None), default=None
+        )
+        self.deadline_at = message.deadline.at(now) if message.deadline else None
+        self.flow: FlowRecord | None = None
+        self.place = self.DUE
+        self.state: TaskState | None = None
+        self.epoch = self.attempts = self.blamed = self.expiries = self.replays = 0
+        self.attempt_log: list[Attempt] = []
+        self.retry_at: int | None = None
+        self.lease_until = 0
+        self.batch = self.position = 0
+        self.run = False
+        self.started = False
+        self.started_at: int | None = None
+        self.cancel_requested = False
+        self.worker: str | None = None
+        self.result: bytes | None = None
+        self.reason: str | None = None
+        self.error: str | None = None
+        self.traceback: str | None = None
+        self.finished_at: int | None = None
+        self.delete_at: int | None = None
+
+    @property
+    def code(self) -> str:
+        """The code of its flow; "" when it has no partition."""
+        return self.message.partition.code if self.message.partition else claim.UNPARTITIONED
+
+    def key(self) -> Key:
+        """Where it stands in its line."""
+        return sort_key(self.queue.aging_us, self.message.priority, self.available_at, self.seq)
+
+    def retention(self, state: TaskState) -> int:
+        """Microseconds to keep the record once it has ended."""
+        if self.message.retention is not None:
+            return self.message.retention
+        return DEFAULT_RETENTION_OK if state is TaskState.SUCCEEDED else DEFAULT_RETENTION_BAD
+
+    def visible_state(self, now: int) -> TaskState:
+        """The state that users see; a waiting task's depends only on the time, not on when a promoter ran."""
+        if self.state is not None:
+            return self.state
+        if self.place == self.RUNNING:
+            return TaskState.RUNNING
+        if self.retry_at is not None and self.retry_at > now:
+            return TaskState.RETRYING
+        return TaskState.SCHEDULED if self.available_at > now else TaskState.QUEUED
+
+
+class FlowRecord:
+    """A partition with something in line, running, retrying or blocked; or the unpartitioned tasks of a queue."""
+
+    __slots__ = (
+        "blocked_seq",
+        "blocked_until",
+        "code",
+        "held_by",
+        "line",
+        "live",
+        "ordered",
+        "retrying",
+        "running",
+        "tag",
+        "turn",
+        "weight",
+    )
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.ordered = code.startswith("!")
+        self.weight = 1
+        self.tag = 0
+        self.line: SortedList[Key] = SortedList()
+        self.running: SortedList[Key] = SortedList()
+        self.retrying = 0
+        """Its tasks that wait for a retry outside the line (parallel only)."""
+        self.blocked_until: int | None = None
+        self.blocked_seq = 0
+        self.held_by: str | None = None
+        self.live = False
+        """Whether it has an eligible head, that is, whether it has joined."""
+        self.turn: tuple[object, ...] | None = None
+        """Its entry in the queue's turns."""
+
+    def eligible(self) -> bool:
+        """Whether its head may be claimed now."""
+        free = self.blocked_until is None and self.held_by is None
+        return bool(self.line) and free and not (self.ordered and self.running)
+
+    def empty(self) -> bool:
+        """Whether nothing keeps it: then it is forgotten, tag included."""
+        return not (self.line or self.running or self.retrying or self.blocked_until is not None or self.held_by)
+
+
+class QueueRecord:
+    """A queue: its settings, its flows, and what falls due in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.config = QueueConfig()
+        self.configured = False
+        self.aging_us = 0
+        self.paused = False
+        self.served = 0.0
+        self.v = 0
+        self.j = 0
+        self.running = 0
+        self.plain = FlowRecord(claim.UNPARTITIONED)
+        self.flows: dict[str, FlowRecord] = {}
+        self.turns: SortedList[tuple[object, ...]] = SortedList()
+        self.tasks: dict[int, TaskRecord] = {}
+        """Unfinished tasks by seq."""
+        self.due: SortedList[tuple[int, int, str | None]] = SortedList()
+        """(due time, seq, None for a task or the code of a blocked flow)."""
+        self.leases: SortedList[tuple[int, int, int, int]] = SortedList()
+        """(lease end, batch, position, seq)."""
+        self.expiring: SortedList[tuple[int, int]] = SortedList()
+        """(expires at, seq) of waiting tasks."""
+
+    def configure(self, config: QueueConfig) -> None:
+        """Take over settings."""
+        self.config = config
+        self.aging_us = config.aging_us
+        self.paused = config.paused
+        self.configured = True
+
+    def settings(self) -> QueueConfig:
+        """The settings as they stand, with an operator's pause."""
+        return replace(self.config, paused=self.paused)
+
+    # ── flows ──
+
+    def flow(self, code: str) -> FlowRecord:
+        """The flow of this code, born if need be. The first partition makes the unpartitioned tasks a flow, too."""
+        if code == claim.UNPARTITIONED:
+            return self.plain
+        flow = self.flows.get(code)
+        if flow is None:
+            if not self.flows:
+                self.plain.live = bool(self.plain.line)
+            flow = self.flows[code] = FlowRecord(code)
+        return flow
+
+    def place(self, flow: FlowRecord) -> None:
+        """Bring a flow's standing up to date after any change: joined, moved, out, or forgotten."""
+        eligible = flow.eligible()
+        if eligible and not flow.live and self.flows and not self.aging_us:
+            turns.join(self, flow)
+        flow.live = eligible
+        if flow is self.plain:
+            return
+        if flow.turn is not None:
+            self.turns.remove(flow.turn)
+            flow.turn = None
+        if eligible:
+            flow.turn = self._turn(flow)
+            self.turns.add(flow.turn)
+        elif flow.empty():
+            del self.flows[flow.code]
+
+    def _turn(self, flow: FlowRecord) -> tuple[object, ...]:
+        head = flow.line[0]
+        return (*head, flow.code) if self.aging_us else (head[0], flow.tag, 0, flow.code)
+
+    # ── lines ──
+
+    def enter(self, task: TaskRecord) -> None:
+        """A task becomes claimable: it enters its line where its key puts it."""
+        flow = self.flow(task.code)
+        partition = task.message.partition
+        if partition is not None and partition.weight is not None:
+            flow.weight = partition.weight
+        self.stand(task, flow)
+        self.place(flow)
+
+    def stand(self, task: TaskRecord, flow: FlowRecord) -> None:
+        """Stand in line, without any change to the flow's standing yet."""
+        task.flow = flow
+        task.place = task.WAITING
+        flow.line.add(task.key())
+        self._watch_expiry(task)
+
+    def wait_until(self, task: TaskRecord, due: int) -> None:
+        """Wait outside the line."""
+        task.place = task.DUE
+        self.due.add((due, task.seq, None))
+        self._watch_expiry(task)
+
+    def block(self, flow: FlowRecord, until: int, seq: int) -> None:
+        """Stop a flow until then; the later of two ends holds."""
+        if flow.blocked_until is not None:
+            if flow.blocked_until >= until:
+                return
+            self.due.remove((flow.blocked_until, flow.blocked_seq, flow.code))
+        flow.blocked_until, flow.blocked_seq = until, seq
+        self.due.add((until, seq, flow.code))
+
+    def leave(self, task: TaskRecord) -> None:
+        """Take a waiting task out of wherever it waits (it is cancelled, expired or claimed)."""
+        if task.expires_at is not None:
+            self.expiring.remove((task.expires_at, task.seq))
+        flow = task.flow
+        if task.place == task.WAITING and flow is not None:
+            flow.line.remove(task.key())
+        else:
+            self.due.remove((task.retry_at if task.retry_at is not None else task.available_at, task.seq, None))
+            if flow is not None:
+                flow.retrying -= 1
+
+    def _watch_expiry(self, task: TaskRecord) -> None:
+        if task.expires_at is not None:
+            self.expiring.add((task.expires_at, task.seq))
+
+    def runs_behind(self, task: TaskRecord) -> Iterator[TaskRecord]:
+        """The running tasks of an ordered partition that stand behind this one, last first."""
+        flow = task.flow
+        if flow is not None and flow.ordered:
+            for key in reversed(list(flow.running.irange(task.key(), inclusive=(False, False)))):
+                yield self.tasks[key[2]]
+
+    def promote(self, now: int, limit: int) -> int:
+        """Let what is due by now enter its line or free its flow, in order of due time, then seq."""
+        done = 0
+        while self.due and self.due[0][0] <= now and done < limit:
+            _, seq, code = self.due.pop(0)
+            done += 1
+            if code is None:
+                task = self.tasks[seq]
+                if task.expires_at is not None:
+                    self.expiring.remove((task.expires_at, seq))
+                if task.flow is not None:
+                    task.flow.retrying -= 1
+                self.enter(task)
+            else:
+                flow = self.flows[code]
+                flow.blocked_until = None
+                self.place(flow)
+        return done
+
+
+__all__ = ["FlowRecord", "QueueRecord", "TaskRecord"]

@@ -1,0 +1,548 @@
+"""The memory store: the model, verb by verb, under one lock.
+
+It is the executable specification: every other store must give its answers. So it does one thing after another,
+asks ``taskmq.policy`` for every rule, and has no cleverness. It is also a real store for tests and small scripts;
+its sorted lists keep every verb O(log n).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from urllib.parse import parse_qsl, urlsplit
+
+from taskmq.clock import Clock
+from taskmq.errors import ConfigError, IdempotencyConflict
+from taskmq.message import Delivery, Message
+from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
+from taskmq.policy import claim
+from taskmq.policy.lease import reason_of_death
+from taskmq.policy.order import Key
+from taskmq.queue import QueueConfig
+from taskmq.state import Attempt, TaskState
+from taskmq.transport.attempts import append_attempt
+from taskmq.transport.base import (
+    Capabilities,
+    Extend,
+    Maintain,
+    Maintained,
+    Publish,
+    Receipt,
+    Renewed,
+    Reserve,
+    Reserved,
+    Settle,
+    Wait,
+    WorkerInfo,
+)
+from taskmq.transport.memory.core import BATCH
+from taskmq.transport.memory.inspect import MemoryInspect
+from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
+from taskmq.transport.settings import config_drift, refuse_unsupported
+
+
+class MemoryTransport(MemoryInspect):
+    """A store in this process. ``clock`` overrides the wall clock in tests."""
+
+    name = "memory"
+    capabilities = Capabilities(durable=False, shared=False, notifies=True)
+    limitations: Mapping[str, str] = {}
+
+    # ── publish ──
+
+    def publish(self, params: Publish) -> list[Receipt]:
+        """Store the messages, all or none."""
+        with self._lock:
+            now = self._now()
+            accepted, receipts = self._check_keys(params.messages, now)
+            for message in params.messages:
+                self._promote(self._queue(message.queue), now)
+            for message in accepted:
+                self._accept(message, now)
+            self._work.notify_all()
+            return receipts
+
+    def _check_keys(self, messages: Iterable[Message], now: int) -> tuple[list[Message], list[Receipt]]:
+        """Which messages are new. Nothing is stored before the whole batch has passed."""
+        accepted: list[Message] = []
+        receipts: list[Receipt] = []
+        in_batch: dict[tuple[str, str], tuple[str, str]] = {}
+        for message in messages:
+            holder = self._holder(message, in_batch, now)
+            if holder is None:
+                accepted.append(message)
+                receipts.append(Receipt(message.id, duplicate=False))
+                if message.key is not None:
+                    in_batch[message.queue, message.key] = (message.id, message.digest())
+            else:
+                receipts.append(Receipt(holder, duplicate=True))
+        return accepted, receipts
+
+    def _holder(self, message: Message, in_batch: dict[tuple[str, str], tuple[str, str]], now: int) -> str | None:
+        """The task that holds this message's key, if any; raises IdempotencyConflict when its content differs."""
+        if message.id in self._tasks:
+            return message.id
+        if message.key is None:
+            return None
+        stored = self._keys.get((message.queue, message.key))
+        if stored is not None and (stored[2] is None or stored[2] > now):
+            task_id, digest = stored[:2]
+        elif (message.queue, message.key) in in_batch:
+            task_id, digest = in_batch[message.queue, message.key]
+        else:
+            return None
+        if digest != message.digest():
+            raise IdempotencyConflict(
+                f"key {message.key!r} of queue {message.queue!r} is taken by task {task_id} with different content",
+                key=message.key,
+                task_id=task_id,
+            )
+        return task_id
+
+    def _accept(self, message: Message, now: int) -> None:
+        queue = self._queue(message.queue)
+        task = TaskRecord(message, queue, next(self._seq), now)
+        self._tasks[task.id] = queue.tasks[task.seq] = task
+        if message.key is not None:
+            expires = now + message.key_ttl if message.key_ttl is not None else None
+            self._keys[message.queue, message.key] = (message.id, message.digest(), expires)
+        if task.available_at > now:
+            queue.wait_until(task, task.available_at)
+        else:
+            queue.enter(task)
+
+    # ── reserve ──
+
+    def reserve(self, params: Reserve) -> Reserved:
+        """Claim the next tasks by the claim rule."""
+        with self._lock:
+            now = self._now()
+            queues = [self._queue(name) for name in dict.fromkeys(params.queues)]
+            more = False
+            for queue in queues:
+                self._promote(queue, now)
+                more |= self._reap(queue, now, BATCH) == BATCH
+                if self._expire(queue, now) == BATCH:
+                    return Reserved(deliveries=[], more=True)
+            candidates = [self._candidate(queue) for queue in queues if not queue.paused]
+            picks = claim.choose(candidates, params.limit)
+            deliveries = self._deliver(picks, params, now)
+            for candidate in candidates:
+                self._write_back(candidate)
+            return Reserved(deliveries=deliveries, more=more, next_due=self._next_due(queues))
+
+    def _candidate(self, queue: QueueRecord) -> claim.Queue:
+        room = None if queue.config.max_running is None else max(0, queue.config.max_running - queue.running)
+        turns = queue.turns.islice()
+
+        def read(k: int) -> list[claim.Flow]:
+            codes = [turn[-1] for turn, _ in zip(turns, range(k), strict=False)]
+            return [self._claim_flow(queue.flows[str(code)]) for code in codes]
+
+        return claim.Queue(
+            queue.name,
+            flows=[],
+            read=read,
+            plain=self._claim_flow(queue.plain),
+            weight=queue.config.weight,
+            served=queue.served,
+            v=queue.v,
+            aging=bool(queue.aging_us),
+            turns=bool(queue.flows) and not queue.aging_us,
+            room=room,
+            ref=queue,
+        )
+
+    @staticmethod
+    def _claim_flow(flow: FlowRecord) -> claim.Flow:
+        keys: list[Key] = []
+
+        def read(k: int) -> list[Key]:
+            return list(flow.line.islice(len(keys), len(keys) + k))
+
+        return claim.Flow(
+            flow.code, keys=keys, read=read, tag=flow.tag, weight=flow.weight, ordered=flow.ordered, ref=flow
+        )
+
+    def _deliver(self, picks: list[claim.Pick], params: Reserve, now: int) -> list[Delivery]:
+        batch = next(self._batch)
+        deliveries = []
+        for position, (candidate, flow, key) in enumerate(picks):
+            queue: QueueRecord = candidate.ref
+            task = queue.tasks[key[2]]
+            lease = queue.config.lease_us or params.lease
+            queue.leave(task)
+            flow.ref.running.add(key)
+            queue.running += 1
+            task.place = task.RUNNING
+            task.epoch += 1
+            task.batch, task.position, task.run = batch, position, flow.ordered and flow.taken > 1
+            task.started = False
+            task.worker = params.worker
+            self._lease(task, now + lease)
+            deliveries.append(self._delivery(task, lease))
+        return deliveries
+
+    @staticmethod
+    def _delivery(task: TaskRecord, lease: int) -> Delivery:
+        message = task.message
+        return Delivery(
+            id=task.id,
+            queue=task.queue.name,
+            handler=message.handler,
+            body=message.body,
+            priority=message.priority,
+            attempt=task.attempts + 1,
+            max_attempts=message.max_attempts,
+            epoch=task.epoch,
+            lease_until=task.lease_until,
+            lease=lease,
+            partition=task.code or None,
+            aging=bool(task.queue.aging_us),
+            expires_at=task.expires_at,
+            deadline_at=task.deadline_at,
+            created_at=task.created_at,
+        )
+
+    @staticmethod
+    def _write_back(candidate: claim.Queue) -> None:
+        """Store what the claim left: service, virtual time, and the standing of the flows that took a turn."""
+        queue: QueueRecord = candidate.ref
+        queue.served, queue.v = candidate.served, candidate.v
+        plain = candidate.plain
+        for view in candidate.flows if plain is None else [plain, *candidate.flows]:
+            if view.taken:
+                view.ref.tag = view.tag
+                queue.place(view.ref)
+
+    # ── settle ──
+
+    def settle(self, params: Settle) -> list[bool]:
+        """End deliveries, one after another."""
+        with self._lock:
+            now = self._now()
+            results = []
+            for item in params.items:
+                task = self._held(item.delivery)
+                if task is None:
+                    results.append(False)
+                    continue
+                self._promote(task.queue, now)
+                results.append(self._settle(task, item.outcome, now))
+            self._work.notify_all()
+            return results
+
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
+        """Both, under one lock."""
+        with self._lock:
+            return self.settle(settle), self.reserve(reserve)
+
+    def _held(self, delivery: Delivery) -> TaskRecord | None:
+        """The task, while this delivery is still the one that holds it."""
+        task = self._tasks.get(delivery.id)
+        return task if task and task.place == task.RUNNING and task.epoch == delivery.epoch else None
+
+    def _settle(self, task: TaskRecord, outcome: Outcome, now: int) -> bool:
+        queue, flow = task.queue, task.flow
+        assert flow is not None
+        head = flow.running[0] == task.key() if flow.ordered else True
+        if not head and not isinstance(outcome, Yield):
+            return False  # a follower before its head is as stale as an old epoch
+        if isinstance(outcome, (Retry, Dead, Ack)):
+            task.attempts += 1
+        if isinstance(outcome, (Retry, Dead)):
+            append_attempt(task.attempt_log, self._failed_attempt(task, outcome, now))
+        held = (
+            isinstance(outcome, Dead)
+            and flow.ordered
+            and queue.config.on_dead == "hold"
+            and not self._doomed(task, now)
+        )
+        if held or isinstance(outcome, (Retry, Defer, Yield)):
+            for follower in queue.runs_behind(task):
+                self._hand_back(follower)
+        self._release(task)
+        if isinstance(outcome, Ack):
+            task.result = outcome.result
+            self._finish(task, TaskState.SUCCEEDED, now)
+        elif doom := self._doomed(task, now):
+            self._finish(task, doom, now)
+        elif isinstance(outcome, Dead):
+            if held:
+                flow.held_by = task.id
+            self._die(task, outcome.reason, outcome.error, outcome.traceback, now)
+        elif isinstance(outcome, Yield):
+            queue.stand(task, flow)
+        else:
+            self._put_off(task, flow, outcome.delay, outcome.partition, now)
+        queue.place(flow)
+        return True
+
+    @staticmethod
+    def _failed_attempt(task: TaskRecord, outcome: Retry | Dead, now: int) -> Attempt:
+        return Attempt(
+            attempt=task.attempts,
+            epoch=task.epoch,
+            ended_at=now,
+            outcome="retry" if isinstance(outcome, Retry) else "dead",
+            error=outcome.error,
+            traceback=outcome.traceback,
+            worker=task.worker,
+        )
+
+    @staticmethod
+    def _doomed(task: TaskRecord, now: int) -> TaskState | None:
+        """How a task ends that comes back without success although it was cancelled or its deadline is over."""
+        if task.cancel_requested:
+            return TaskState.CANCELLED
+        return TaskState.EXPIRED if task.deadline_at is not None and task.deadline_at <= now else None
+
+    def _put_off(self, task: TaskRecord, flow: FlowRecord, delay: int, whole_partition: bool, now: int) -> None:
+        """Retry or defer: an ordered partition waits in place; otherwise the task waits aside."""
+        queue = task.queue
+        due = now + delay
+        task.retry_at = due if delay else None
+        if flow.ordered or (whole_partition and flow is not queue.plain):
+            queue.stand(task, flow)
+            if delay:
+                queue.block(flow, due, task.seq)
+        else:
+            task.available_at = due
+            if delay:
+                flow.retrying += 1
+                queue.wait_until(task, due)
+            else:
+                queue.stand(task, flow)
+
+    def _hand_back(self, task: TaskRecord) -> None:
+        """Back in its place, unblamed."""
+        flow = task.flow
+        assert flow is not None
+        self._release(task)
+        task.queue.stand(task, flow)
+
+    def _release(self, task: TaskRecord) -> None:
+        """Out of the worker's hands."""
+        queue, flow = task.queue, task.flow
+        assert flow is not None
+        queue.leases.remove((task.lease_until, task.batch, task.position, task.seq))
+        flow.running.remove(task.key())
+        queue.running -= 1
+        task.worker = None
+
+    def _die(self, task: TaskRecord, reason: str, error: str | None, traceback: str | None, now: int) -> None:
+        task.reason, task.error, task.traceback = reason, error, traceback
+        self._finish(task, TaskState.FAILED, now)
+
+    # ── leases ──
+
+    def _lease(self, task: TaskRecord, until: int) -> None:
+        task.lease_until = until
+        task.queue.leases.add((until, task.batch, task.position, task.seq))
+
+    def extend(self, params: Extend) -> list[Renewed]:
+        """Renew leases and mark started tasks."""
+        with self._lock:
+            now = self._now()
+            answers = []
+            for item in params.items:
+                task = self._held(item.delivery)
+                if task is None:
+                    answers.append(Renewed(None))
+                    continue
+                if item.started and not task.started:
+                    task.started, task.started_at = True, now
+                task.queue.leases.remove((task.lease_until, task.batch, task.position, task.seq))
+                self._lease(task, now + item.delivery.lease)
+                answers.append(Renewed(task.lease_until, task.cancel_requested))
+            return answers
+
+    def _reap(self, queue: QueueRecord, now: int, limit: int) -> int:
+        """Take back tasks whose lease is over; leases that end together are judged together."""
+        ended: list[TaskRecord] = []
+        while queue.leases and queue.leases[len(ended) : len(ended) + 1]:
+            lease = queue.leases[len(ended)]
+            if lease[0] > now or (len(ended) >= limit and lease[0] != ended[-1].lease_until):
+                break
+            ended.append(queue.tasks[lease[3]])
+        for _, group in groupby(ended, key=lambda task: task.batch):
+            self._reap_batch(list(group), now)
+        return min(len(ended), limit)
+
+    def _reap_batch(self, tasks: list[TaskRecord], now: int) -> None:
+        """Blame what was started: named by a heartbeat, or the first unsettled of the batch or of a run."""
+        firsts: set[str | None] = set()
+        for task in tasks:
+            group = task.code if task.run else None
+            blamed = task.started or group not in firsts
+            firsts.add(group)
+            if task.place == task.RUNNING:
+                self._lose(task, blamed, now)
+
+    def _lose(self, task: TaskRecord, blamed: bool, now: int) -> None:
+        queue, flow = task.queue, task.flow
+        assert flow is not None
+        mates = list(queue.runs_behind(task))
+        for mate in mates:
+            if mate.lease_until > now:
+                self._hand_back(mate)
+        self._count_expiry(task, blamed, now)
+        for mate in reversed(mates):
+            if mate.place == mate.RUNNING:
+                self._count_expiry(mate, mate.started, now)
+        queue.place(flow)
+
+    def _count_expiry(self, task: TaskRecord, blamed: bool, now: int) -> None:
+        """An ended lease: back in line, or ended for good."""
+        queue, flow = task.queue, task.flow
+        assert flow is not None
+        worker = task.worker
+        self._release(task)
+        task.expiries += 1
+        if blamed:
+            task.blamed += 1
+            task.attempts += 1
+            append_attempt(
+                task.attempt_log,
+                Attempt(attempt=task.attempts, epoch=task.epoch, ended_at=now, outcome="lease expired", worker=worker),
+            )
+        reason = reason_of_death(
+            attempts=task.attempts,
+            max_attempts=task.message.max_attempts,
+            blamed=task.blamed,
+            expiries=task.expiries,
+        )
+        if doom := self._doomed(task, now):
+            self._finish(task, doom, now)
+        elif reason is not None:
+            if flow.ordered and queue.config.on_dead == "hold":
+                flow.held_by = task.id
+            self._die(task, reason, "the worker died or froze: its lease ended", None, now)
+        else:
+            queue.stand(task, flow)
+
+    # ── housekeeping ──
+
+    def _expire(self, queue: QueueRecord, now: int) -> int:
+        """End waiting tasks that were not started in time; they take no turn."""
+        done = 0
+        while queue.expiring and queue.expiring[0][0] <= now and done < BATCH:
+            task = queue.tasks[queue.expiring[0][1]]
+            queue.leave(task)
+            self._finish(task, TaskState.EXPIRED, now)
+            if task.flow is not None:
+                queue.place(task.flow)
+            done += 1
+        return done
+
+    def maintain(self, params: Maintain) -> Maintained:
+        """One bounded round over all queues."""
+        limit = params.limit or BATCH
+        with self._lock:
+            now = self._now()
+            promoted = reaped = deleted = 0
+            for queue in self._queues.values():
+                promoted += queue.promote(now, limit)
+                reaped += self._reap(queue, now, limit)
+                self._expire(queue, now)
+            for task in [t for t in self._tasks.values() if t.delete_at is not None and t.delete_at <= now][:limit]:
+                self._delete(task)
+                deleted += 1
+            for at in [at for at, (_, _, end) in self._keys.items() if end is not None and end <= now][:limit]:
+                del self._keys[at]
+            if promoted or reaped:
+                self._work.notify_all()
+            return Maintained(
+                promoted=promoted, reaped=reaped, deleted=deleted, more=max(promoted, reaped, deleted) >= limit
+            )
+
+    def _next_due(self, queues: Iterable[QueueRecord]) -> int | None:
+        times = [line[0][0] for queue in queues for line in (queue.due, queue.leases) if line]
+        return min(times, default=None)
+
+    # ── waiting ──
+
+    def wait(self, params: Wait) -> bool:
+        """Block until a task of these queues can be claimed."""
+        deadline = time.monotonic() + params.timeout
+        with self._work:
+            wakes = self._wakes
+            while not self._has_work(params.queues):
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed:
+                    return False
+                self._work.wait(left)
+                if self._wakes != wakes:
+                    return False
+            return True
+
+    def _has_work(self, names: Iterable[str]) -> bool:
+        for queue in (self._queues[name] for name in names if name in self._queues):
+            full = queue.config.max_running is not None and queue.running >= queue.config.max_running
+            if not queue.paused and not full and (queue.plain.line or queue.turns):
+                return True
+        return False
+
+    def wake(self) -> None:
+        """Make every blocked ``wait`` return now."""
+        with self._work:
+            self._wakes += 1
+            self._work.notify_all()
+
+    # ── named leases, workers, settings ──
+
+    def lock(self, name: str, owner: str, ttl: int) -> bool:
+        """Take or renew a named lease."""
+        with self._lock:
+            now = self._now()
+            held = self._locks.get(name)
+            if held is not None and held[0] != owner and held[1] > now:
+                return False
+            self._locks[name] = (owner, now + ttl)
+            return True
+
+    def unlock(self, name: str, owner: str) -> None:
+        """Give a named lease back."""
+        with self._lock:
+            if self._locks.get(name, ("", 0))[0] == owner:
+                del self._locks[name]
+
+    def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
+        """Write the worker's row."""
+        with self._lock:
+            self._workers[worker.id] = (worker, self._now() + ttl)
+
+    def forget(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        with self._lock:
+            self._workers.pop(worker_id, None)
+
+    def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
+        """Seed queues that were never configured; returns drift."""
+        refuse_unsupported(self.name, queues)
+        drift: dict[str, list[str]] = {}
+        with self._lock:
+            self._now()
+            for name, config in queues.items():
+                queue = self._queue(name)
+                if overwrite or not queue.configured:
+                    queue.configure(config)
+                elif differs := config_drift(config, queue.config, queue.paused):
+                    drift[name] = differs
+            self._work.notify_all()
+        return drift
+
+    def close(self) -> None:
+        """Forget nothing, but answer no more: the data live as long as this object."""
+        with self._work:
+            self._closed = True
+            self._work.notify_all()
+
+
+def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> MemoryTransport:
+    """``memory://``: a new, empty store for every call."""
+    parts = urlsplit(url)
+    if parts.netloc or parts.path.strip("/") or parse_qsl(parts.query):
+        raise ConfigError(f"{url!r}: a memory store has no name and no options; write memory://")
+    return MemoryTransport(clock)
