@@ -57,11 +57,12 @@ class Program:
         got = self._store.reserve(Reserve(queues=want["queues"], limit=want["n"], worker="w", lease=_LEASE))
         for delivery in got.deliveries:
             self._held[self._names[delivery.id]] = delivery
-        assert [self._names[delivery.id] for delivery in got.deliveries] == answer
+        names = [self._names[delivery.id] for delivery in got.deliveries]
+        assert names == answer, f"got {names}"
 
     def _settle(self, name: str, outcome: Outcome) -> None:
         settled = self._store.settle(Settle(items=[Settlement(self._held.pop(name), outcome)]))
-        assert settled == [True]
+        assert settled == [True], "the lease is lost"
 
     def _ack(self, name: str) -> None:
         self._settle(name, Ack())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, islice
 from urllib.parse import parse_qsl, urlsplit
 
 from taskmq.clock import Clock
@@ -137,7 +137,7 @@ class MemoryTransport(MemoryInspect):
         turns = queue.turns.islice()
 
         def read(k: int) -> list[claim.Flow]:
-            codes = [turn[-1] for turn, _ in zip(turns, range(k), strict=False)]
+            codes = [turn[-1] for turn in islice(turns, k)]
             return [self._claim_flow(queue.flows[str(code)]) for code in codes]
 
         return claim.Queue(
