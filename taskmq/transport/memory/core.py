@@ -53,7 +53,7 @@ class MemoryCore:
         task.place, task.state, task.finished_at = task.ENDED, state, now
         del task.queue.tasks[task.seq]
         task.delete_at = now + task.retention(state)
-        if task.message.key_until == "finished":
+        if task.message.key_until == "finished" and task.message.key_ttl is None:
             self._free_key(task)
         if task.delete_at <= now:
             self._delete(task)

@@ -181,8 +181,8 @@ class QueueRecord:
         """Unfinished tasks by seq."""
         self.due: SortedList[tuple[int, int, str | None]] = SortedList()
         """(due time, seq, None for a task or the code of a blocked flow)."""
-        self.leases: SortedList[tuple[int, int, int, int]] = SortedList()
-        """(lease end, batch, position, seq)."""
+        self.leases: SortedList[tuple[int, int]] = SortedList()
+        """(lease end, seq)."""
         self.expiring: SortedList[tuple[int, int]] = SortedList()
         """(expires at, seq) of waiting tasks."""
 

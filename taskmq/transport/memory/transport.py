@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from itertools import groupby, islice
+from itertools import islice
 from urllib.parse import parse_qsl, urlsplit
 
 from taskmq.clock import Clock
@@ -122,7 +122,7 @@ class MemoryTransport(MemoryInspect):
             more = False
             for queue in queues:
                 self._promote(queue, now)
-                more |= self._reap(queue, now, BATCH) == BATCH
+                more |= self._reap(queue, now, BATCH) >= BATCH
                 if self._expire(queue, now) == BATCH:
                     return Reserved(deliveries=[], more=True)
             candidates = [self._candidate(queue) for queue in queues if not queue.paused]
@@ -313,20 +313,23 @@ class MemoryTransport(MemoryInspect):
                 flow.retrying += 1
                 queue.wait_until(task, due)
             else:
-                queue.stand(task, flow)
+                queue.enter(task)
 
     def _hand_back(self, task: TaskRecord) -> None:
         """Back in its place, unblamed."""
         flow = task.flow
         assert flow is not None
         self._release(task)
-        task.queue.stand(task, flow)
+        if doom := self._doomed(task, self._clock.now()):
+            self._finish(task, doom, self._clock.now())
+        else:
+            task.queue.stand(task, flow)
 
     def _release(self, task: TaskRecord) -> None:
         """Out of the worker's hands."""
         queue, flow = task.queue, task.flow
         assert flow is not None
-        queue.leases.remove((task.lease_until, task.batch, task.position, task.seq))
+        queue.leases.remove((task.lease_until, task.seq))
         flow.running.remove(task.key())
         queue.running -= 1
         task.worker = None
@@ -339,7 +342,7 @@ class MemoryTransport(MemoryInspect):
 
     def _lease(self, task: TaskRecord, until: int) -> None:
         task.lease_until = until
-        task.queue.leases.add((until, task.batch, task.position, task.seq))
+        task.queue.leases.add((until, task.seq))
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
@@ -353,7 +356,7 @@ class MemoryTransport(MemoryInspect):
                     continue
                 if item.started and not task.started:
                     task.started, task.started_at = True, now
-                task.queue.leases.remove((task.lease_until, task.batch, task.position, task.seq))
+                task.queue.leases.remove((task.lease_until, task.seq))
                 self._lease(task, now + item.delivery.lease)
                 answers.append(Renewed(task.lease_until, task.cancel_requested))
             return answers
@@ -361,36 +364,37 @@ class MemoryTransport(MemoryInspect):
     def _reap(self, queue: QueueRecord, now: int, limit: int) -> int:
         """Take back tasks whose lease is over; leases that end together are judged together."""
         ended: list[TaskRecord] = []
-        while queue.leases and queue.leases[len(ended) : len(ended) + 1]:
-            lease = queue.leases[len(ended)]
-            if lease[0] > now or (len(ended) >= limit and lease[0] != ended[-1].lease_until):
+        for until, seq in queue.leases:
+            if until > now or (len(ended) >= limit and until != ended[-1].lease_until):
                 break
-            ended.append(queue.tasks[lease[3]])
-        for _, group in groupby(ended, key=lambda task: task.batch):
-            self._reap_batch(list(group), now)
-        return min(len(ended), limit)
-
-    def _reap_batch(self, tasks: list[TaskRecord], now: int) -> None:
-        """Blame what was started: named by a heartbeat, or the first unsettled of the batch or of a run."""
-        firsts: set[str | None] = set()
-        for task in tasks:
-            group = task.code if task.run else None
-            blamed = task.started or group not in firsts
-            firsts.add(group)
+            ended.append(queue.tasks[seq])
+        blamed = self._blamed(ended)
+        for task in ended:
             if task.place == task.RUNNING:
                 self._lose(task, blamed, now)
+        return len(ended)
 
-    def _lose(self, task: TaskRecord, blamed: bool, now: int) -> None:
+    @staticmethod
+    def _blamed(ended: Iterable[TaskRecord]) -> set[int]:
+        """Who was started: named by a heartbeat, or the first unsettled of its batch or of its run."""
+        blamed = {task.seq for task in ended if task.started}
+        groups: dict[tuple[int, str | None], TaskRecord] = {}
+        for task in sorted(ended, key=lambda task: task.position):
+            groups.setdefault((task.batch, task.code if task.run else None), task)
+        return blamed | {task.seq for task in groups.values()}
+
+    def _lose(self, task: TaskRecord, blamed: set[int], now: int) -> None:
+        """A lost task, and everything behind it in its run: what ended is counted, the rest goes back unblamed."""
         queue, flow = task.queue, task.flow
         assert flow is not None
-        mates = list(queue.runs_behind(task))
-        for mate in mates:
+        run = [queue.tasks[key[2]] for key in flow.running] if flow.ordered else [task]
+        first = next(position for position, mate in enumerate(run) if mate.lease_until <= now)
+        for mate in reversed(run[first:]):
             if mate.lease_until > now:
                 self._hand_back(mate)
-        self._count_expiry(task, blamed, now)
-        for mate in reversed(mates):
+        for mate in run[first:]:
             if mate.place == mate.RUNNING:
-                self._count_expiry(mate, mate.started, now)
+                self._count_expiry(mate, mate.seq in blamed, now)
         queue.place(flow)
 
     def _count_expiry(self, task: TaskRecord, blamed: bool, now: int) -> None:

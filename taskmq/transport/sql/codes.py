@@ -1,0 +1,20 @@
+"""The small numbers that columns carry, apart from ``tables`` so that using a database needs no SQLAlchemy."""
+
+from __future__ import annotations
+
+from taskmq.state import TaskState
+
+SCHEMA_VERSION = 1
+
+# state of an unfinished task
+DUE, READY, RUNNING = 0, 1, 2
+
+# state of an ended one
+ENDED = {4: TaskState.SUCCEEDED, 5: TaskState.FAILED, 6: TaskState.CANCELLED, 7: TaskState.EXPIRED}
+SUCCEEDED, FAILED, CANCELLED, EXPIRED = ENDED
+
+# how long an idempotency key lives
+KEY_WITH_RECORD, KEY_UNTIL_END, KEY_WITH_TTL = 0, 1, 2
+
+BATCH = 100
+"""Most tasks that one verb promotes, reaps or expires in a queue (on SQLite more holds the writer too long)."""

@@ -1,0 +1,146 @@
+"""The SQL store as operators see it. Reads come from a reading connection; changes are transactions like all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from taskmq import codec
+from taskmq.clock import Clock, SystemClock
+from taskmq.state import Attempt, TaskInfo, TaskState
+from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
+from taskmq.transport.sql import leases, replay
+from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.codes import BATCH, CANCELLED, ENDED, RUNNING
+from taskmq.transport.sql.dialect import Engine, Session
+
+_decode_log = msgspec.json.Decoder(list[Attempt]).decode
+
+
+class SqlInspect:
+    """``Inspect`` over the tables."""
+
+    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
+        """``clock`` overrides the store's clock in tests."""
+        self._engine = engine
+        self._clock = clock or SystemClock()
+        self.name = engine.name
+        self.capabilities = engine.capabilities
+
+    def get(self, task_ids: Sequence[str]) -> list[TaskInfo | None]:
+        """The tasks of these ids."""
+        rows = self._engine.read(lambda queries: queries.by_id(task_ids))
+        now = self._clock.now()
+        infos = {row["id"]: task_info(row, now) for row in rows}
+        return [infos.get(task_id) for task_id in task_ids]
+
+    def find(self, params: Find) -> Found:
+        """One page of tasks, newest first."""
+        now = self._clock.now()
+        rows = self._engine.read(lambda queries: queries.find(params, now))
+        infos = [task_info(row, now) for row in rows[: params.limit]]
+        return Found(tasks=infos, cursor=infos[-1].id if len(rows) > params.limit else None)
+
+    def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
+        """Cancel what waits, ask what runs to stop."""
+        self._engine.write(lambda session: self._cancel(session, task_ids))
+        self._engine.signal()
+        return [info.state if info else None for info in self.get(task_ids)]
+
+    def _cancel(self, session: Session, task_ids: Sequence[str]) -> None:
+        now = self._clock.now()
+        for seq, queue in session.unfinished(task_ids).values():
+            (row,) = session.look([queue], BATCH + 2)
+            book = Book(session, row)
+            book.promote(now, BATCH)
+            (task,) = session.running([seq])
+            if task.state == RUNNING:
+                session.request_cancel(seq)
+            else:
+                leases.drop(session, book, [task], CANCELLED, now)
+            book.flush()
+
+    def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
+        """Queue dead letters again with a new budget and a new place."""
+        done = self._engine.write(lambda session: replay.replay(session, task_ids, queue, self._clock.now()))
+        self._engine.signal()
+        return done
+
+    def purge(self, task_ids: Sequence[str]) -> int:
+        """Delete ended tasks' records now."""
+        return self._engine.write(lambda session: session.purge(task_ids))
+
+    def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
+        """The named queues, or all."""
+        return self._engine.read(lambda queries: queries.stats(queues, self._clock.now()))
+
+    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
+        """The live partitions of a queue, or those of these codes."""
+        return self._engine.read(lambda queries: queries.partitions(queue, codes))
+
+    def workers(self) -> list[WorkerInfo]:
+        """The live workers."""
+        infos = self._engine.read(lambda queries: queries.workers(self._clock.now()))
+        return [msgspec.json.decode(info, type=WorkerInfo) for info in infos]
+
+    def pause_queue(self, queue: str, paused: bool) -> None:
+        """Stop or resume claims from a queue."""
+        self._engine.write(lambda session: session.pause(queue, paused))
+        self._engine.signal()
+
+    def flush(self) -> None:
+        """Delete everything of this namespace."""
+        self._engine.write(lambda session: session.flush())
+
+
+def task_info(row: dict[str, Any], now: int) -> TaskInfo:
+    """A row of ``tasks`` or ``history`` as users see it."""
+    envelope = codec.decode(row["body"])
+    running = row["state"] == RUNNING
+    log = _decode_log(row["attempt_log"]) if row["attempt_log"] else []
+    last = log[-1] if log else None
+    return TaskInfo(
+        id=row["id"],
+        queue=row["queue"],
+        handler=row["handler"],
+        state=_visible_state(row, now),
+        priority=row["priority"],
+        seq=row["seq"],
+        attempt=row["attempts"] + (running and row["started"]),
+        max_attempts=row["max_attempts"],
+        epoch=row["epoch"],
+        partition=row["code"],
+        key=row["idem_key"],
+        args=msgspec.json.decode(envelope.args),
+        kwargs=msgspec.json.decode(envelope.kwargs),
+        headers=envelope.headers,
+        tags=msgspec.json.decode(row["tags"]) if row["tags"] else [],
+        result=msgspec.json.decode(row["result"]) if row["result"] is not None else None,
+        reason=row["reason"],
+        error=row["error"] or (last.error if last else None),
+        traceback=row["traceback"] or (last.traceback if last else None),
+        attempts=log,
+        created_at=row["created_at"],
+        available_at=row["available_at"] if row["retry_at"] is None else row["retry_at"],
+        dispatch_at=row["available_at"] - row["priority"] * row["aging_us"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        lease_until=row["due_at"] if running else None,
+        delete_at=row["delete_at"],
+        worker=row["worker"],
+        cancel_requested=running and bool(row["cancel_requested"]),
+        replays=row["replays"],
+    )
+
+
+def _visible_state(row: dict[str, Any], now: int) -> TaskState:
+    """A waiting task's state depends only on the time, not on when a promoter ran."""
+    if row["state"] in ENDED:
+        return ENDED[row["state"]]
+    if row["state"] == RUNNING:
+        return TaskState.RUNNING
+    if row["retry_at"] is not None and row["retry_at"] > now:
+        return TaskState.RETRYING
+    return TaskState.SCHEDULED if row["available_at"] > now else TaskState.QUEUED

@@ -1,0 +1,129 @@
+"""What happens to tasks without a worker's word: ended leases are reaped, late starts expire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmq.policy.lease import reason_of_death
+from taskmq.transport.base import Maintained, Renewal, Renewed
+from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.codes import EXPIRED, FAILED, RUNNING
+from taskmq.transport.sql.dialect import Session, TaskRow
+from taskmq.transport.sql.settle import Hands
+
+DIED = "the worker died or froze: its lease ended"
+
+
+def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:
+    """Renew leases and mark started tasks."""
+    rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
+    answers, renewed = [], []
+    for item in items:
+        delivery = item.delivery
+        task = rows.get(delivery.token or 0)
+        if task is None or (task.state, task.epoch, task.id) != (RUNNING, delivery.epoch, delivery.id):
+            answers.append(Renewed(None))
+            continue
+        renewed.append((task.seq, now + delivery.lease, item.started))
+        answers.append(Renewed(now + delivery.lease, bool(task.cancel_requested)))
+    session.renew(renewed, now)
+    return answers
+
+
+def reap(session: Session, book: Book, now: int, limit: int) -> int:
+    """Take back the queue's tasks whose lease is over; leases that end together are judged together."""
+    ended = session.ended_leases(book.row.queue_id, now, limit)
+    hands = Hands(session, now)
+    hands.adopt(book, ended)
+    hands.load_logs([task.seq for task in ended])
+    blamed = _blamed(ended)
+    for task in ended:
+        if task.state == RUNNING:
+            _lose(hands, task, blamed, now)
+    hands.flush(books=False)
+    book.row.lease_end = None
+    return len(ended)
+
+
+def _blamed(ended: Sequence[TaskRow]) -> set[int]:
+    """Who was started: named by a heartbeat, or the first unsettled of its batch or of its run."""
+    firsts: dict[tuple[int | None, int | None], TaskRow] = {}
+    for task in ended:
+        group = (task.batch, task.run_lane)
+        if group not in firsts or (task.position or 0) < (firsts[group].position or 0):
+            firsts[group] = task
+    return {task.seq for task in ended if task.started} | {task.seq for task in firsts.values()}
+
+
+def _lose(hands: Hands, task: TaskRow, blamed: set[int], now: int) -> None:
+    """A lost task, and everything behind it in its run: what ended is counted, the rest goes back unblamed."""
+    run = hands.mates(task)
+    first = next(position for position, mate in enumerate(run) if mate.due_at <= now)
+    for mate in reversed(run[first:]):
+        if mate.due_at > now:
+            hands.hand_back(mate)
+    for mate in run[first:]:
+        if mate.due_at <= now:
+            _count(hands, mate, mate.seq in blamed)
+    book = hands.books[task.queue_id]
+    book.place(book.lane(task.lane))
+
+
+def _count(hands: Hands, task: TaskRow, blamed: bool) -> None:
+    """An ended lease: back in line, or ended for good."""
+    task.expiries += 1
+    if blamed:
+        task.blamed += 1
+        task.attempts += 1
+        hands.log(task, "lease expired")
+    book = hands.books[task.queue_id]
+    hands.release(task)
+    reason = reason_of_death(
+        attempts=task.attempts, max_attempts=task.max_attempts, blamed=task.blamed, expiries=task.expiries
+    )
+    doom = hands.doom(task)
+    if doom is not None:
+        hands.finish(task, doom)
+    elif reason is not None:
+        flow = book.lane(task.lane)
+        if flow.ordered and book.row.hold:
+            flow.held_by = task.id
+        hands.finish(task, FAILED, reason=reason, error=DIED)
+    else:
+        hands.stand(task)
+
+
+def expire(session: Session, book: Book, now: int, limit: int) -> int:
+    """End waiting tasks that were not started in time; they take no turn."""
+    tasks = session.expired(book.row.queue_id, now, limit)
+    drop(session, book, tasks, EXPIRED, now)
+    book.row.expire_at = None
+    return len(tasks)
+
+
+def drop(session: Session, book: Book, tasks: Sequence[TaskRow], state: int, now: int) -> None:
+    """End waiting tasks of one queue without running them."""
+    hands = Hands(session, now)
+    hands.books[book.row.queue_id] = book
+    book.load_ids(sorted({task.lane for task in tasks}))
+    reheaded = {}
+    for task in tasks:
+        if task.lane:
+            flow = book.lane(task.lane)
+            if task.due_at and flow is not book.plain:
+                flow.n_wait, flow.dirty = flow.n_wait - 1, True
+            reheaded[flow.flow_id] = flow
+        hands.finish(task, state)
+    hands.flush(books=False)
+    book.rehead([flow for flow in reheaded.values() if not (flow.ordered and flow.n_run)])
+
+
+def tidy_queue(session: Session, queue: str, now: int, limit: int) -> Maintained:
+    """Promote, reap and expire one bounded batch of a queue."""
+    (row,) = session.look([queue], 2 * limit + 1)
+    book = Book(session, row)
+    promoted = book.promote(now, limit)
+    reaped = reap(session, book, now, limit) if row.lease_end is not None and row.lease_end <= now else 0
+    expired = expire(session, book, now, limit) if row.expire_at is not None and row.expire_at <= now else 0
+    book.flush()
+    return Maintained(promoted=promoted, reaped=reaped, more=max(promoted, reaped, expired) >= limit)

@@ -1,0 +1,137 @@
+"""Publish: all messages of a batch in one transaction, the check of their keys included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from taskmq.errors import IdempotencyConflict
+from taskmq.message import Message
+from taskmq.policy.claim import UNPARTITIONED
+from taskmq.policy.order import sort_key
+from taskmq.transport.base import Receipt
+from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.codes import DUE, KEY_UNTIL_END, KEY_WITH_RECORD, KEY_WITH_TTL, READY
+from taskmq.transport.sql.dialect import Session
+
+COLUMNS = (
+    *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "due_at", "code", "pweight"),
+    *("max_attempts", "created_at", "expires_at", "deadline_at", "retention", "handler", "idem_key", "key_mode"),
+    *("tags", "body"),
+)
+
+
+def publish(session: Session, messages: Sequence[Message], now: int, batch: int) -> list[Receipt]:
+    """Store the messages, all or none; ``batch`` bounds what is promoted first."""
+    rows = session.look(sorted({message.queue for message in messages}), len(messages) + 1)
+    queues = {row.name: Book(session, row) for row in rows}
+    accepted, receipts = _check_keys(session, messages, queues, now)
+    for book in queues.values():
+        book.promote(now, batch)
+    _load_flows(queues, accepted)
+    seq = session.next_seq()
+    tasks = []
+    for offset, message in enumerate(accepted):
+        tasks.append(_accept(queues[message.queue], message, seq + offset, now))
+    session.insert_tasks(tasks)
+    for book in queues.values():
+        book.flush()
+    return receipts
+
+
+def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
+    codes: dict[str, set[str]] = {}
+    for message in messages:
+        if message.partition is not None:
+            codes.setdefault(message.queue, set()).add(message.partition.code)
+    for name, wanted in codes.items():
+        queues[name].load_codes(sorted(wanted))
+
+
+def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
+    row, partition = book.row, message.partition
+    code = partition.code if partition else UNPARTITIONED
+    weight = partition.weight if partition else None
+    available_at = max(now, message.run_after.at(now)) if message.run_after else now
+    lane = None
+    if available_at <= now:
+        flow = book.flow(code, seq)
+        lane = flow.flow_id
+        book.enter(flow, sort_key(row.aging_us, message.priority, available_at, seq), weight)
+    deadline = message.deadline.at(now) if message.deadline else None
+    expires = message.expires.at(now) if message.expires else None
+    return (
+        seq,
+        message.id,
+        row.queue_id,
+        DUE if lane is None else READY,
+        lane,
+        message.priority,
+        row.aging_us,
+        available_at,
+        available_at if lane is None else None,
+        code or None,
+        weight,
+        message.max_attempts,
+        now,
+        min((end for end in (expires, deadline) if end is not None), default=None),
+        deadline,
+        message.retention,
+        message.handler,
+        message.key,
+        _key_mode(message),
+        msgspec.json.encode(message.tags).decode() if message.tags else None,
+        message.body.decode(),
+    )
+
+
+def _key_mode(message: Message) -> int:
+    if message.key is None or message.key_ttl is not None:
+        return KEY_WITH_TTL if message.key is not None else KEY_WITH_RECORD
+    return KEY_UNTIL_END if message.key_until == "finished" else KEY_WITH_RECORD
+
+
+def _check_keys(
+    session: Session, messages: Sequence[Message], queues: dict[str, Book], now: int
+) -> tuple[list[Message], list[Receipt]]:
+    """Which messages are new. Nothing is stored before the whole batch has passed."""
+    keyed = [message for message in messages if message.key is not None]
+    if not keyed:
+        return list(messages), [Receipt(message.id, duplicate=False) for message in messages]
+    holders = _stored_keys(session, keyed, queues, now)
+    accepted: list[Message] = []
+    receipts: list[Receipt] = []
+    new_keys = []
+    for message in messages:
+        at = (queues[message.queue].row.queue_id, message.key or "")
+        holder = holders.get(at) if message.key is not None else None
+        if holder is not None:
+            receipts.append(_duplicate(message, *holder))
+            continue
+        accepted.append(message)
+        receipts.append(Receipt(message.id, duplicate=False))
+        if message.key is not None:
+            holders[at] = (message.id, message.digest())
+            new_keys.append((*at, *holders[at], now + message.key_ttl if message.key_ttl is not None else None))
+    session.write_keys(new_keys)
+    return accepted, receipts
+
+
+def _stored_keys(
+    session: Session, keyed: Sequence[Message], queues: dict[str, Book], now: int
+) -> dict[tuple[int, str], tuple[str, str]]:
+    wanted = sorted({(queues[message.queue].row.queue_id, message.key or "") for message in keyed})
+    found = session.find_keys(wanted)
+    return {(queue, key): (task, digest) for queue, key, task, digest, end in found if end is None or end > now}
+
+
+def _duplicate(message: Message, task_id: str, digest: str) -> Receipt:
+    if digest != message.digest():
+        raise IdempotencyConflict(
+            f"key {message.key!r} of queue {message.queue!r} is taken by task {task_id} with different content",
+            key=message.key or "",
+            task_id=task_id,
+        )
+    return Receipt(task_id, duplicate=True)

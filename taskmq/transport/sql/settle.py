@@ -1,0 +1,268 @@
+"""Settle: load what the items touch, decide item by item in memory, write it all at once.
+
+The decisions are sequential, because the order of joins is; the reads and writes are not. So a settle costs the same
+few statements for one item and for a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK
+from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
+from taskmq.policy.order import sort_key
+from taskmq.state import Attempt
+from taskmq.transport.attempts import append_attempt
+from taskmq.transport.base import Settlement
+from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.codes import (
+    CANCELLED,
+    DUE,
+    EXPIRED,
+    FAILED,
+    KEY_UNTIL_END,
+    KEY_WITH_RECORD,
+    READY,
+    RUNNING,
+    SUCCEEDED,
+)
+from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
+
+UPDATED = ("state", "due_at", "retry_at", "available_at", "attempts", "blamed", "expiries", "attempt_log")
+FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback", "result")
+
+_decode_log = msgspec.json.Decoder(list[Attempt]).decode
+
+
+def settle(session: Session, items: Sequence[Settlement], now: int, batch: int) -> list[bool]:
+    """End deliveries, in order; False where the lease was lost. First promotes up to ``batch`` in their queues."""
+    rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
+    tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
+    held = [task for task in tasks if task is not None]
+    if not held:
+        return [False] * len(items)
+    hands = Hands(session, now)
+    hands.open(sorted({item.delivery.queue for item, task in zip(items, tasks, strict=True) if task}), held, batch)
+    hands.load_logs([t.seq for t, i in zip(tasks, items, strict=True) if t and isinstance(i.outcome, (Retry, Dead))])
+    results = [
+        task is not None and task.state == RUNNING and hands.settle(task, item.outcome)
+        for task, item in zip(tasks, items, strict=True)
+    ]
+    hands.flush()
+    return results
+
+
+def _held(task: TaskRow | None, item: Settlement) -> TaskRow | None:
+    """The task, while this delivery is still the one that holds it."""
+    delivery = item.delivery
+    good = task is not None and task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
+    return task if good else None
+
+
+class Hands:
+    """Tasks on their way out of workers' hands, in one transaction."""
+
+    def __init__(self, session: Session, now: int) -> None:
+        self.session = session
+        self.now = now
+        self.books: dict[int, Book] = {}
+        self._mates: dict[int, list[TaskRow]] = {}
+        self._logs: dict[int, list[Attempt]] = {}
+        self._updated: list[tuple[Any, ...]] = []
+        self._finished: list[tuple[Any, ...]] = []
+        self._freed: list[tuple[int, str, str]] = []
+
+    # ── loading ──
+
+    def open(self, queues: Sequence[str], tasks: Sequence[TaskRow], batch: int) -> None:
+        """Lock these queues, promote what is due there, and load the flows of these tasks."""
+        for row in self.session.look(queues, len(tasks) + 1):
+            book = self.books[row.queue_id] = Book(self.session, row)
+            book.promote(self.now, batch)
+        self.load(tasks)
+
+    def adopt(self, book: Book, tasks: Sequence[TaskRow]) -> None:
+        """Work on a queue that is open already."""
+        self.books[book.row.queue_id] = book
+        self.load(tasks)
+
+    def load(self, tasks: Iterable[TaskRow]) -> None:
+        """Load the tasks' flows, the heads behind running ordered ones, and the rest of their runs."""
+        by_queue: dict[int, set[int]] = {}
+        for task in tasks:
+            if task.lane > 0:
+                by_queue.setdefault(task.queue_id, set()).add(task.lane)
+        for queue_id, lanes in by_queue.items():
+            book = self.books[queue_id]
+            book.load_ids(sorted(lanes))
+            ordered = [book.by_id[lane] for lane in sorted(lanes) if book.by_id[lane].ordered]
+            heads = self.session.heads([flow.flow_id for flow in ordered], 0, 1)
+            for flow in ordered:
+                flow.head = next(iter(heads.get(flow.flow_id, [])), None)
+        known = {task.seq: task for task in tasks}
+        lanes_in_runs = sorted({task.run_lane for task in known.values() if task.run_lane is not None})
+        for mate in self.session.run_mates(lanes_in_runs):
+            self._mates.setdefault(mate.lane, []).append(known.get(mate.seq, mate))
+
+    def load_logs(self, seqs: Sequence[int]) -> None:
+        """Load the histories of tasks that will get one more failed attempt."""
+        for seq, log in self.session.attempt_logs(seqs).items():
+            self._logs[seq] = _decode_log(log) if log else []
+
+    # ── decisions ──
+
+    def settle(self, task: TaskRow, outcome: Outcome) -> bool:
+        """One outcome; False if the task stands behind the head of its run."""
+        book = self.books[task.queue_id]
+        flow = book.lane(task.lane)
+        if not isinstance(outcome, Yield) and any(mate.key < task.key for mate in self._running_mates(task)):
+            return False  # a follower before its head is as stale as an old epoch
+        if isinstance(outcome, (Ack, Retry, Dead)):
+            task.attempts += 1
+        if isinstance(outcome, (Retry, Dead)):
+            kind = "retry" if isinstance(outcome, Retry) else "dead"
+            self.log(task, kind, outcome.error, outcome.traceback)
+        doom = self.doom(task)
+        held = isinstance(outcome, Dead) and doom is None and flow.ordered and bool(book.row.hold)
+        if held or isinstance(outcome, (Retry, Defer, Yield)):
+            for mate in reversed(self._running_mates(task)):
+                if mate.key > task.key:
+                    self.hand_back(mate)
+        self.release(task)
+        if isinstance(outcome, Ack):
+            self.finish(task, SUCCEEDED, result=outcome.result)
+        elif doom is not None:
+            self.finish(task, doom)
+        elif isinstance(outcome, Dead):
+            if held:
+                flow.held_by = task.id
+            self.finish(task, FAILED, reason=outcome.reason, error=outcome.error, traceback=outcome.traceback)
+        elif isinstance(outcome, Yield):
+            self.stand(task)
+        else:
+            self._put_off(task, outcome.delay, outcome.partition)
+        book.place(flow)
+        return True
+
+    def doom(self, task: TaskRow) -> int | None:
+        """How a task ends that comes back without success although it was cancelled or its deadline is over."""
+        if task.cancel_requested:
+            return CANCELLED
+        return EXPIRED if task.deadline_at is not None and task.deadline_at <= self.now else None
+
+    def log(self, task: TaskRow, outcome: str, error: str | None = None, traceback: str | None = None) -> None:
+        """One more failed attempt in the task's history."""
+        append_attempt(
+            self._logs.setdefault(task.seq, []),
+            Attempt(
+                attempt=task.attempts,
+                epoch=task.epoch,
+                ended_at=self.now,
+                outcome=outcome,
+                error=error,
+                traceback=traceback,
+                worker=task.worker,
+            ),
+        )
+
+    def _running_mates(self, task: TaskRow) -> list[TaskRow]:
+        return [mate for mate in self._mates.get(task.lane, ()) if mate.state == RUNNING]
+
+    def mates(self, task: TaskRow) -> list[TaskRow]:
+        """The running tasks of the same run, this one included, in order; just the task when it runs alone."""
+        return self._running_mates(task) or [task]
+
+    # ── moves ──
+
+    def release(self, task: TaskRow) -> None:
+        """Out of the worker's hands."""
+        book = self.books[task.queue_id]
+        flow = book.lane(task.lane)
+        task.state = READY
+        if flow is not book.plain:
+            flow.n_run, flow.dirty = flow.n_run - 1, True
+        if book.row.max_running is not None:
+            book.row.running, book.row.dirty = book.row.running - 1, True
+
+    def stand(self, task: TaskRow) -> None:
+        """Back in line, in its place."""
+        book = self.books[task.queue_id]
+        book.stand(book.lane(task.lane), task.key)
+        self._update(task, None)
+
+    def hand_back(self, task: TaskRow) -> None:
+        """Out of hands and back in its place, unblamed."""
+        self.release(task)
+        doom = self.doom(task)
+        if doom is not None:
+            self.finish(task, doom)
+        else:
+            self.stand(task)
+
+    def _put_off(self, task: TaskRow, delay: int, whole_partition: bool) -> None:
+        """Retry or defer: an ordered partition waits in place; otherwise the task waits aside."""
+        book = self.books[task.queue_id]
+        flow = book.lane(task.lane)
+        due = self.now + delay
+        task.retry_at = due if delay else None
+        if flow.ordered or (whole_partition and flow is not book.plain):
+            self.stand(task)
+            if delay:
+                book.block(flow, due, task.seq)
+            return
+        task.available_at = due
+        task.s1, task.s2, _ = sort_key(book.row.aging_us, task.priority, due, task.seq)
+        if delay:
+            task.state = DUE
+            flow.n_wait += 1
+            self._update(task, due)
+        else:
+            self._update(task, None)
+            book.enter(flow, task.key, task.pweight)
+
+    def _update(self, task: TaskRow, due: int | None) -> None:
+        log = self._logs.get(task.seq)
+        text = msgspec.json.encode(log).decode() if log else None
+        counters = (task.attempts, task.blamed, task.expiries)
+        self._updated.append((task.state, due, task.retry_at, task.available_at, *counters, text, task.seq))
+
+    def finish(
+        self,
+        task: TaskRow,
+        state: int,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        traceback: str | None = None,
+        result: bytes | None = None,
+    ) -> None:
+        """Ended: into the history, or away at once when nothing is to be kept."""
+        task.state = state
+        keep = task.retention
+        if keep is None:
+            keep = DEFAULT_RETENTION_OK if state == SUCCEEDED else DEFAULT_RETENTION_BAD
+        log = self._logs.get(task.seq)
+        text = msgspec.json.encode(log).decode() if log else None
+        delete_at = self.now + keep if keep > 0 else None
+        self._finished.append(
+            (task.seq, state, task.attempts, text, delete_at, reason, error, traceback, result and result.decode())
+        )
+        if task.idem_key is not None and (
+            task.key_mode == KEY_UNTIL_END or (task.key_mode == KEY_WITH_RECORD and keep <= 0)
+        ):
+            self._freed.append((task.queue_id, task.idem_key, task.id))
+
+    def flush(self, *, books: bool = True) -> None:
+        """Write everything; ``books=False`` leaves the queues' own rows to the caller."""
+        self.session.update_tasks(self._updated)
+        self.session.finish(self._finished, self.now)
+        self.session.free_keys(self._freed)
+        if books:
+            for book in self.books.values():
+                book.flush()
+
+
+__all__ = ["FINISHED", "UPDATED", "FlowRow", "Hands", "settle"]

@@ -1,0 +1,197 @@
+"""Opening a SQLite database: its URL, its pragmas, its schema, its connections."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from taskmq.clock import Clock
+from taskmq.errors import ConfigError, TransportError
+from taskmq.transport.base import Capabilities
+from taskmq.transport.sql.codes import SCHEMA_VERSION
+from taskmq.transport.sql.sqlite.errors import map_errors, translate
+from taskmq.transport.sql.sqlite.queries import SqliteQueries
+from taskmq.transport.sql.sqlite.session import SqliteSession
+from taskmq.transport.sql.sqlite.wakeup import Wakeup
+from taskmq.transport.sql.sqlite.writer import Turnstile, Writer
+from taskmq.transport.sql.transport import SqlTransport
+
+T = TypeVar("T")
+OLDEST = (3, 35, 0)
+"""RETURNING, UPDATE FROM and generated columns."""
+_SYNCHRONOUS = ("full", "normal", "off")
+PATIENCE = 30.0
+"""Seconds to wait for other writers before a verb fails."""
+
+
+class Settings:
+    """A parsed ``sqlite:///path?synchronous=full`` URL; raises ConfigError with the way out."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        path = unquote(parts.path)
+        if parts.netloc:
+            raise ConfigError(
+                f"{url!r} names a host: write sqlite:///relative.db or sqlite:////absolute.db (three or four slashes)"
+            )
+        if not path.startswith("/") or path == "/":
+            raise ConfigError(f"{url!r} names no file: write sqlite:///taskmq.db")
+        self.path = os.path.abspath(path[1:])
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        self.synchronous = options.pop("synchronous", "full").lower()
+        if self.synchronous not in _SYNCHRONOUS:
+            raise ConfigError(f"synchronous={self.synchronous!r} is not one of {', '.join(_SYNCHRONOUS)}")
+        try:
+            self.patience = float(options.pop("timeout", PATIENCE))
+        except ValueError:
+            raise ConfigError(f"{url!r}: timeout is a number of seconds") from None
+        if options:
+            raise ConfigError(f"{url!r}: unknown option {min(options)!r}; known: synchronous, timeout")
+
+
+class SqliteEngine:
+    """One file: a writing connection behind the writer, and reading connections by thread."""
+
+    name = "sqlite"
+    capabilities = Capabilities(durable=True, shared=True, notifies=False)
+
+    def __init__(self, settings: Settings, namespace: str) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; taskmq needs 3.35 or newer")
+        self.settings = settings
+        self.namespace = namespace
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        path = self.settings.path
+        with self._explained():
+            self._connection = self._connect()
+            self._turnstile = Turnstile(f"{path}-lock", self.settings.patience)
+            with self._turnstile:
+                prepare_schema(self._connection, path)
+        self._wakeup = Wakeup()
+        self._writer = Writer(self._connection, self._turnstile)
+        self._session = SqliteSession(self._connection, self.namespace)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors on opening name the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            known = translate(error)
+            raise type(known)(f"{self.settings.path}: {known}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        if not Path(self.settings.path).parent.is_dir():
+            raise ConfigError(f"the directory of {self.settings.path} does not exist; create it first")
+        connection = sqlite3.connect(
+            self.settings.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        # Opening does not touch the file: the first pragma that reads it tells whether it is a database.
+        connection.execute("PRAGMA busy_timeout=5000")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={self.settings.synchronous}")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA cache_size=-16000")
+        connection.execute("PRAGMA journal_size_limit=67108864")
+        connection.execute("PRAGMA busy_timeout=0")
+        return connection
+
+    def write(self, work: Callable[[SqliteSession], T]) -> T:
+        """Run ``work`` in a transaction that others may share; returns once it is on disk."""
+        self._check()
+        return self._writer.run(lambda: work(self._session))
+
+    def read(self, work: Callable[[SqliteQueries], T]) -> T:
+        """Run ``work`` on what is committed."""
+        with self.reader() as connection:
+            return work(SqliteQueries(connection, self.namespace))
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for reading, the thread's own."""
+        self._check()
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        with map_errors():
+            if connection is None:
+                connection = self._connect()
+                connection.execute("PRAGMA busy_timeout=5000")
+                connection.execute("PRAGMA query_only=1")
+                self._local.connection = connection
+                with self._readers_lock:
+                    self._readers.append(connection)
+            yield connection
+
+    def _check(self) -> None:
+        if self._closed:
+            raise TransportError("this store is closed")
+        if self._pid != os.getpid():  # a connection must not cross a fork: start afresh in the child
+            self._open()
+
+    def signal(self) -> None:
+        """Say that this process has committed something."""
+        self._wakeup.signal()
+
+    def wake(self) -> None:
+        """Make every wait return."""
+        self._wakeup.wake()
+
+    def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:
+        """Block until something can be claimed."""
+        self._check()
+        return self._wakeup.wait(self.reader, self.namespace, queues, timeout, now)
+
+    def close(self) -> None:
+        """Close every connection; the last process to do so folds the log into the file."""
+        if self._closed:
+            return
+        self._closed = True
+        self.wake()
+        if self._pid != os.getpid():
+            return
+        with self._readers_lock:
+            for reader in self._readers:
+                reader.close()
+        self._connection.close()
+        self._turnstile.close()
+
+
+def prepare_schema(connection: sqlite3.Connection, path: str) -> None:
+    """Create the schema in a new database; refuse one that this version does not know."""
+    row = connection.execute("SELECT count(*) FROM sqlite_master WHERE name='taskmq_schema'").fetchone()
+    if row[0]:
+        found = connection.execute("SELECT max(version) FROM taskmq_schema").fetchone()[0] or 0
+        if found > SCHEMA_VERSION:
+            raise ConfigError(
+                f"{path} has schema {found}, made by a newer taskmq; this one knows {SCHEMA_VERSION}: upgrade taskmq"
+            )
+        return
+    from taskmq.transport.sql.sqlite.ddl import statements
+
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in statements():
+            connection.execute(statement)
+        connection.execute("INSERT INTO taskmq_schema(version) VALUES (?)", (SCHEMA_VERSION,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:
+    """The store of a ``sqlite:///`` URL."""
+    return SqlTransport(SqliteEngine(Settings(url), namespace), clock)

@@ -1,0 +1,166 @@
+"""Reads for operators. Nothing is decided on them; they never wait for a writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from taskmq.queue import QueueConfig
+from taskmq.state import TaskState
+from taskmq.transport.base import Find, PartitionInfo, QueueStats
+from taskmq.transport.sql.codes import ENDED
+from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
+
+_SHARED = (
+    *("id", "seq", "state", "handler", "priority", "aging_us", "available_at", "code", "epoch", "attempts"),
+    *("max_attempts", "replays", "created_at", "started_at", "idem_key", "tags", "attempt_log", "body"),
+)
+_OF_TASK = ("retry_at", "due_at", "worker", "started", "cancel_requested")
+_OF_HISTORY = ("finished_at", "delete_at", "reason", "error", "traceback", "result")
+
+
+def _select(table: str, own: Sequence[str], other: Sequence[str]) -> str:
+    columns = [f"t.{name}" for name in (*_SHARED, *own)] + [f"NULL AS {name}" for name in other]
+    return f"SELECT q.name AS queue, {', '.join(columns)} FROM {table} t JOIN taskmq_queues q USING (queue_id)"
+
+
+TASKS = _select("taskmq_tasks", _OF_TASK, _OF_HISTORY)
+HISTORY = _select("taskmq_history", _OF_HISTORY, _OF_TASK)
+BY_ID = "{} WHERE t.id IN (SELECT value FROM json_each(?)) AND q.namespace=?"
+
+# What a waiting task's state is depends on the time alone (inspect.py).
+_RETRYING = "(t.state<2 AND t.retry_at IS NOT NULL AND t.retry_at>:now)"
+_SCHEDULED = f"(t.state<2 AND t.available_at>:now AND NOT {_RETRYING})"
+_STATES = {
+    TaskState.SCHEDULED: _SCHEDULED,
+    TaskState.RETRYING: _RETRYING,
+    TaskState.QUEUED: f"(t.state<2 AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
+    TaskState.RUNNING: "t.state=2",
+}
+_CODE_OF = {state: code for code, state in ENDED.items()}
+
+COUNTS = f"""
+SELECT {_RETRYING.replace("t.", "")}, {_SCHEDULED.replace("t.", "")}, state=2, priority, count(*),
+  min(CASE WHEN retry_at IS NULL THEN available_at ELSE retry_at END)
+FROM taskmq_tasks WHERE queue_id=:queue GROUP BY 1, 2, 3, 4
+"""
+QUEUES = """
+SELECT q.queue_id, name, config, paused, served,
+  (SELECT count(*) FROM taskmq_history h WHERE h.queue_id=q.queue_id AND state=5),
+  (SELECT count(*) FROM taskmq_flows f WHERE f.queue_id=q.queue_id)
+FROM taskmq_queues q WHERE namespace=? ORDER BY name
+"""
+PARTITIONS = """
+SELECT code, weight, n_run, n_wait, blocked_until, held_by,
+  (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=1),
+  (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=2 AND t.queue_id=f.queue_id)
+FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?)
+  AND (?3 IS NULL OR code IN (SELECT value FROM json_each(?3))) ORDER BY code
+"""
+
+
+class SqliteQueries:
+    """Reads on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+
+    def _dicts(self, statement: str, parameters: Any) -> list[dict[str, Any]]:
+        cursor = self._connection.execute(statement, parameters)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def by_id(self, task_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Tasks, ended or not."""
+        parameters = (as_json_list(task_ids), self._namespace)
+        return [row for table in (TASKS, HISTORY) for row in self._dicts(BY_ID.format(table), parameters)]
+
+    def find(self, params: Find, now: int) -> list[dict[str, Any]]:
+        """One page, newest first, and one row more when there is a next one."""
+        parameters = {"namespace": self._namespace, "now": now, "limit": params.limit + 1}
+        common = ["q.namespace=:namespace"]
+        for column, value in (("q.name", params.queue), ("t.handler", params.handler), ("t.code", params.partition)):
+            if value is not None:
+                name = column.replace(".", "_")
+                common.append(f"{column}=:{name}")
+                parameters[name] = value
+        if params.tag is not None:
+            common.append("EXISTS (SELECT 1 FROM json_each(t.tags) WHERE value=:tag)")
+            parameters["tag"] = params.tag
+        if params.after is not None:
+            common.append("t.id<:after")
+            parameters["after"] = params.after
+        waiting = [_STATES[state] for state in params.states if state in _STATES]
+        ended = [str(_CODE_OF[state]) for state in params.states if state in _CODE_OF]
+        parts = []
+        if waiting or not params.states:
+            parts.append((TASKS, [*common, f"({' OR '.join(waiting)})"] if waiting else common))
+        if ended or not params.states:
+            parts.append((HISTORY, [*common, f"t.state IN ({', '.join(ended)})"] if ended else common))
+        pages = [
+            f"SELECT * FROM ({table} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT :limit)"
+            for table, where in parts
+        ]
+        return self._dicts(f"{' UNION ALL '.join(pages)} ORDER BY id DESC LIMIT :limit", parameters)
+
+    def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]:
+        """The named queues, or all."""
+        rows = self._connection.execute(QUEUES, (self._namespace,)).fetchall()
+        return [self._stats(row, now) for row in rows if not queues or row[1] in queues]
+
+    def _stats(self, row: tuple[Any, ...], now: int) -> QueueStats:
+        queue_id, name, config, paused, served, dead, partitions = row
+        totals = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
+        by_priority: dict[int, int] = {}
+        oldest: int | None = None
+        for retrying, scheduled, running, priority, count, first in self._connection.execute(
+            COUNTS, {"queue": queue_id, "now": now}
+        ):
+            kind = "retrying" if retrying else "scheduled" if scheduled else "running" if running else "ready"
+            totals[kind] += count
+            if kind == "ready":
+                by_priority[priority] = count
+                oldest = first if oldest is None else min(oldest, first)
+        settings = decode_config(config) if config else QueueConfig()
+        return QueueStats(
+            name=name,
+            config=replace(settings, paused=bool(paused)),
+            dead=dead,
+            partitions=partitions,
+            by_priority=dict(sorted(by_priority.items(), reverse=True)),
+            oldest_ready_age=None if oldest is None else now - oldest,
+            served=served,
+            **totals,
+        )
+
+    def partitions(self, queue: str, codes: Sequence[str]) -> list[PartitionInfo]:
+        """Live partitions."""
+        wanted = as_json_list(codes) if codes else None
+        rows = self._connection.execute(PARTITIONS, (self._namespace, queue, wanted))
+        return [
+            PartitionInfo(
+                queue=queue,
+                code=code,
+                ordered=code.startswith("!"),
+                weight=weight,
+                waiting=waiting + n_wait,
+                running=n_run,
+                blocked_until=blocked_until,
+                held_by=held_by,
+                worker=worker,
+            )
+            for code, weight, n_run, n_wait, blocked_until, held_by, waiting, worker in rows
+        ]
+
+    def workers(self, now: int) -> list[str]:
+        """Rows of live workers."""
+        statement = "SELECT info FROM taskmq_workers WHERE namespace=? AND expires_at>? ORDER BY id"
+        return [row[0] for row in self._connection.execute(statement, (self._namespace, now))]
+
+    def queue_names(self) -> list[str]:
+        """All queues."""
+        statement = "SELECT name FROM taskmq_queues WHERE namespace=? ORDER BY queue_id"
+        return [row[0] for row in self._connection.execute(statement, (self._namespace,))]

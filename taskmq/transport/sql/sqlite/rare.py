@@ -1,0 +1,176 @@
+"""SQLite's wording of the statements that are not on the hot path: settings, operators, housekeeping."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import msgspec
+
+from taskmq.queue import QueueConfig, Rate
+from taskmq.transport.sql.codes import KEY_WITH_TTL
+from taskmq.transport.sql.dialect import DeadLetter, QueueRow
+
+FREE_KEYS = "DELETE FROM taskmq_keys WHERE queue_id=? AND idem_key=? AND task_id=?"
+QUEUE_CONFIGS = """
+SELECT name, config FROM taskmq_queues WHERE namespace=? AND name IN (SELECT value FROM json_each(?))
+"""
+CONFIGURE = """
+UPDATE taskmq_queues SET aging_us=?, weight=?, max_running=?, hold=?, lease_us=?, paused=?, config=?,
+  running=(SELECT count(*) FROM taskmq_tasks t WHERE t.queue_id=taskmq_queues.queue_id AND state=2)
+WHERE queue_id=?
+"""
+OLD_TASKS = "SELECT id, queue_id, idem_key, key_mode FROM taskmq_history WHERE delete_at<=? ORDER BY delete_at LIMIT ?"
+DELETE_HISTORY = "DELETE FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?))"
+DELETE_KEYS = """
+DELETE FROM taskmq_keys WHERE (queue_id, idem_key) IN (SELECT queue_id, idem_key FROM taskmq_keys
+  WHERE expires_at IS NOT NULL AND expires_at<=? ORDER BY expires_at LIMIT ?)
+"""
+TAKE_LOCK = """
+INSERT INTO taskmq_locks(name, owner, expires_at) VALUES (:name, :owner, :until)
+ON CONFLICT(name) DO UPDATE SET owner=:owner, expires_at=:until WHERE owner=:owner OR expires_at<=:now
+"""
+DROP_LOCK = "DELETE FROM taskmq_locks WHERE name=? AND owner=?"
+WRITE_WORKER = "INSERT OR REPLACE INTO taskmq_workers(id, namespace, info, expires_at) VALUES (?, ?, ?, ?)"
+FORGET_WORKER = "DELETE FROM taskmq_workers WHERE id=? AND namespace=?"
+DELETE_WORKERS = "DELETE FROM taskmq_workers WHERE expires_at<=?"
+UNFINISHED = """
+SELECT t.id, t.seq, t.queue_id, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
+WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
+"""
+REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state=2"
+DEAD_LETTER = """
+SELECT q.name, h.queue_id, code, pweight, priority, idem_key, key_mode
+FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state=5 AND namespace=?
+"""
+REVIVE = """
+INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, epoch,
+  max_attempts, replays, created_at, retention, handler, idem_key, key_mode, tags, attempt_log, body)
+SELECT :seq, id, :queue, 1, :lane, priority, :aging, :now, code, pweight, epoch, max_attempts, replays+1, created_at,
+  retention, handler, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
+"""
+DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
+PURGED = """
+SELECT h.id, h.queue_id, idem_key FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
+WHERE h.id IN (SELECT value FROM json_each(?)) AND namespace=?
+"""
+PAUSE = """
+INSERT INTO taskmq_queues(namespace, name, paused) VALUES (?, ?, ?)
+ON CONFLICT(namespace, name) DO UPDATE SET paused=excluded.paused
+"""
+_OF_NAMESPACE = "queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=?)"
+FLUSH = (
+    *(f"DELETE FROM taskmq_{table} WHERE {_OF_NAMESPACE}" for table in ("tasks", "flows", "history", "keys")),
+    "DELETE FROM taskmq_workers WHERE namespace=?",
+    "DELETE FROM taskmq_locks WHERE substr(name, 1, length(?1)+1)=?1 || ':'",
+    "DELETE FROM taskmq_queues WHERE namespace=?",
+)
+
+
+def as_json_list(values: Iterable[Any]) -> str:
+    """A JSON parameter."""
+    return msgspec.json.encode(list(values)).decode()
+
+
+class Rare:
+    """The rare statements of a session."""
+
+    def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
+        self.namespace = namespace
+        self._run = connection.execute
+        self._run_many = connection.executemany
+
+    def queue_configs(self, names: Sequence[str]) -> dict[str, QueueConfig]:
+        """The settings of queues that were configured."""
+        rows = self._run(QUEUE_CONFIGS, (self.namespace, as_json_list(names)))
+        return {name: decode_config(config) for name, config in rows if config is not None}
+
+    def configure(self, queue_id: int, config: QueueConfig) -> None:
+        """Store settings; the count of running tasks is kept from now on if there is a limit."""
+        limit = config.max_running
+        values = (config.aging_us, config.weight, limit, config.on_dead == "hold", config.lease_us, config.paused)
+        self._run(CONFIGURE, (*values, msgspec.json.encode(asdict(config)).decode(), queue_id))
+
+    def delete_old(self, now: int, limit: int) -> int:
+        """Delete ended tasks whose retention is over, with their keys; and keys and workers whose own time is over."""
+        old = self._run(OLD_TASKS, (now, limit)).fetchall()
+        self.free_keys(
+            [(queue, key, task) for task, queue, key, mode in old if key is not None and mode != KEY_WITH_TTL]
+        )
+        if old:
+            self._run(DELETE_HISTORY, (as_json_list(row[0] for row in old),))
+        self._run(DELETE_KEYS, (now, limit))
+        self._run(DELETE_WORKERS, (now,))
+        return len(old)
+
+    def take_lock(self, name: str, owner: str, now: int, ttl: int) -> bool:
+        """Take or renew a named lease."""
+        parameters = {"name": self._scoped(name), "owner": owner, "until": now + ttl, "now": now}
+        return self._run(TAKE_LOCK, parameters).rowcount > 0
+
+    def drop_lock(self, name: str, owner: str) -> None:
+        """Give a named lease back."""
+        self._run(DROP_LOCK, (self._scoped(name), owner))
+
+    def _scoped(self, name: str) -> str:
+        return f"{self.namespace}:{name}"
+
+    def write_worker(self, worker_id: str, info: str, until: int) -> None:
+        """A worker's row."""
+        self._run(WRITE_WORKER, (worker_id, self.namespace, info, until))
+
+    def forget_worker(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        self._run(FORGET_WORKER, (worker_id, self.namespace))
+
+    def free_keys(self, rows: Sequence[tuple[int, str, str]]) -> None:
+        """Free idempotency keys: (queue_id, key, task id)."""
+        if rows:
+            self._run_many(FREE_KEYS, rows)
+
+    def unfinished(self, task_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Seq and queue of these tasks, as far as they have not ended."""
+        rows = self._run(UNFINISHED, (as_json_list(task_ids), self.namespace))
+        return {task_id: (seq, queue) for task_id, seq, _, queue in rows}
+
+    def request_cancel(self, seq: int) -> None:
+        """Ask a running task to stop."""
+        self._run(REQUEST_CANCEL, (seq,))
+
+    def dead_letter(self, task_id: str) -> DeadLetter | None:
+        """A task that failed for good."""
+        row = self._run(DEAD_LETTER, (task_id, self.namespace)).fetchone()
+        return None if row is None else DeadLetter(*row)
+
+    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, now: int) -> None:
+        """Out of the history and into a line."""
+        place = {"seq": seq, "queue": queue.queue_id, "lane": lane, "aging": queue.aging_us}
+        self._run(REVIVE, {**place, "now": now, "id": task_id})
+        self._run(DELETE_ENDED, (task_id,))
+
+    def purge(self, task_ids: Sequence[str]) -> int:
+        """Delete ended tasks and their keys."""
+        rows = self._run(PURGED, (as_json_list(task_ids), self.namespace)).fetchall()
+        self.free_keys([(queue, key, task) for task, queue, key in rows if key is not None])
+        self._run_many(DELETE_ENDED, [(row[0],) for row in rows])
+        return len(rows)
+
+    def pause(self, queue: str, paused: bool) -> None:
+        """Stop or resume claims."""
+        self._run(PAUSE, (self.namespace, queue, int(paused)))
+
+    def flush(self) -> None:
+        """Delete everything of the namespace."""
+        for statement in FLUSH:
+            self._run(statement, (self.namespace,))
+
+
+def decode_config(text: str) -> QueueConfig:
+    """Stored settings; fields that this version does not know are dropped."""
+    known = {field.name for field in fields(QueueConfig)}
+    values = {name: value for name, value in msgspec.json.decode(text).items() if name in known}
+    if values.get("rate") is not None:
+        values["rate"] = Rate(**values["rate"])
+    return QueueConfig(**values)

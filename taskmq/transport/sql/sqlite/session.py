@@ -1,0 +1,352 @@
+"""SQLite's wording of the named statements.
+
+Two things shape it. SQLite gives up Python's interpreter lock around every step of a statement, and each row is a
+step: a fetch thread that competes with busy handler threads would queue for that lock once a row. So rows travel as
+one JSON value: written through ``json_each``, read through ``json_group_array``; a statement is one or two steps
+whatever the number of rows. (Doubles are the exception – JSON text keeps 15 digits – so queue rows, which carry
+``served``, are read and written as they are.)
+
+And there is one writer at a time, so ``look`` needs no lock of its own: the transaction is the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from taskmq.policy.order import Key
+from taskmq.transport.sql.dialect import FlowRow, QueueRow, TaskRow
+from taskmq.transport.sql.publish import COLUMNS
+from taskmq.transport.sql.reserve import CLAIMED
+from taskmq.transport.sql.settle import UPDATED
+from taskmq.transport.sql.sqlite.rare import Rare, as_json_list
+
+_rows = msgspec.json.Decoder(list[list[Any]]).decode
+_flow_rows = msgspec.json.Decoder(list[FlowRow]).decode
+_task_rows = msgspec.json.Decoder(list[TaskRow]).decode
+
+
+def _columns(*names: str, prefix: str = "") -> str:
+    return ", ".join(prefix + name for name in names)
+
+
+def _fields(count: int, first: int = 0) -> str:
+    """The elements of a JSON row, one by one."""
+    return ", ".join(f"json_extract(j.value, '$[{i}]')" for i in range(first, first + count))
+
+
+def _as_json(columns: str, source: str) -> str:
+    """A query whose rows come as one JSON value."""
+    return f"SELECT json_group_array(json_array({columns})) FROM ({source})"
+
+
+_FLOW = "flow_id, code, weight, tag, h1, h2, hseq, elig, n_run, n_wait, blocked_until, blocked_seq, held_by"
+_TASK = ", ".join(f"coalesce({c}, 0) AS {c}" if c in ("lane", "due_at") else c for c in TaskRow.__struct_fields__)
+_TASK_NAMES = _columns(*TaskRow.__struct_fields__)
+_CLAIMED = _columns(*CLAIMED)
+_CLAIMED_T = _columns(*CLAIMED, prefix="t.")
+
+LOOK = """
+SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, paused, max_running, running, hold, lease_us,
+  (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0),
+  (SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
+  (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2),
+  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2),
+  (SELECT count(*) FROM (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id LIMIT :upto))
+FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names)) ORDER BY queue_id
+"""
+NEW_QUEUES = """
+INSERT INTO taskmq_queues(namespace, name) SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
+"""
+WRITE_QUEUE = "UPDATE taskmq_queues SET served=?, v=?, j=?, utag=?, ulive=?, running=? WHERE queue_id=?"
+
+FLOWS_BY_CODE = _as_json(
+    _FLOW, f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND code IN (SELECT value FROM json_each(?))"
+)
+FLOWS_BY_ID = _as_json(_FLOW, f"SELECT {_FLOW} FROM taskmq_flows WHERE flow_id IN (SELECT value FROM json_each(?))")
+FLOWS_IN_TURN = _as_json(
+    _FLOW,
+    f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND elig=1 ORDER BY h1, k2, k3, code LIMIT ? OFFSET ?",
+)
+FLOWS_DUE = _as_json(
+    _FLOW,
+    f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND blocked_until IS NOT NULL AND blocked_until<=? "
+    "ORDER BY blocked_until, blocked_seq LIMIT ?",
+)
+_FLOW_WRITTEN = "h1, h2, hseq, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by"
+INSERT_FLOWS = f"""
+INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(16)} FROM json_each(?) j
+"""
+UPDATE_FLOWS = f"""
+UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(13, 3)})
+FROM json_each(?) j WHERE flow_id=json_extract(j.value, '$[0]')
+"""
+DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id IN (SELECT value FROM json_each(?))"
+
+LINE = _as_json(
+    "s1, s2, seq",
+    "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ? OFFSET ?",
+)
+_HEADS_OF_LANE = _as_json(
+    "s1, s2, seq",
+    "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=f.value AND state=1 ORDER BY s1, s2, seq LIMIT :k OFFSET :skip",
+)
+HEADS = f"SELECT json_group_array(json_array(f.value, json(({_HEADS_OF_LANE})))) FROM json_each(:lanes) f"
+
+NEXT_SEQ = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name='taskmq_tasks'), 0) + 1"
+INSERT_TASK = f"INSERT INTO taskmq_tasks({_columns(*COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+KNOWN_IDS = """
+SELECT id FROM taskmq_tasks WHERE id IN (SELECT value FROM json_each(?1))
+UNION SELECT id FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?1))
+"""
+DUE_TASKS = _as_json(
+    "due_at, seq, lane, code, pweight, s1, s2",
+    "SELECT due_at, seq, lane, code, pweight, s1, s2 FROM taskmq_tasks WHERE queue_id=? AND state=0 AND due_at<=? "
+    "ORDER BY due_at, seq LIMIT ?",
+)
+NEXT_DUE = """
+SELECT min(coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=0), 1<<62),
+  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=2), 1<<62),
+  coalesce((SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.value AND blocked_until IS NOT NULL),
+    1<<62))
+FROM json_each(?) q
+"""
+MAKE_READY = """
+UPDATE taskmq_tasks SET state=1, due_at=NULL, lane=json_extract(j.value, '$[1]')
+FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
+"""
+CLAIM = """
+UPDATE taskmq_tasks SET state=2, due_at=:until, epoch=epoch+1, worker=:worker, batch=:batch, position=j.key, started=0,
+  run_lane=NULL
+FROM json_each(:seqs) j WHERE seq=j.value
+"""
+MARK_RUNS = """
+UPDATE taskmq_tasks SET run_lane=lane WHERE seq IN (SELECT value FROM json_each(?))
+"""
+CLAIMED_ROWS = (
+    f"SELECT json_group_array(json_array({_CLAIMED_T})) FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value"
+)
+RUNNING = _as_json(
+    _TASK_NAMES,
+    f"SELECT {_TASK.replace('id', 't.id', 1)} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value",
+)
+RUN_MATES = _as_json(
+    _TASK_NAMES,
+    f"SELECT {_TASK} FROM taskmq_tasks WHERE run_lane IS NOT NULL AND run_lane IN (SELECT value FROM json_each(?)) "
+    "ORDER BY run_lane, s1, s2, seq",
+)
+ENDED_LEASES = _as_json(
+    _TASK_NAMES,
+    f"SELECT {_TASK} FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=coalesce("
+    "(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=:now "
+    "ORDER BY due_at LIMIT 1 OFFSET :last), :now) ORDER BY due_at, seq",
+)
+EXPIRED = _as_json(
+    _TASK_NAMES,
+    f"SELECT {_TASK} FROM taskmq_tasks WHERE queue_id=? AND expires_at IS NOT NULL AND state<2 AND expires_at<=? "
+    "ORDER BY expires_at, seq LIMIT ?",
+)
+ATTEMPT_LOGS = """
+SELECT json_group_array(json_array(t.seq, t.attempt_log))
+FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value
+"""
+UPDATE_TASK = f"""
+UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in UPDATED[:-1])}, attempt_log=coalesce(?, attempt_log),
+  worker=NULL, batch=NULL, position=NULL, run_lane=NULL, started=0 WHERE seq=?
+"""
+RENEW = """
+UPDATE taskmq_tasks SET due_at=json_extract(j.value, '$[1]'),
+  started_at=CASE WHEN started=0 AND json_extract(j.value, '$[2]') THEN :now ELSE started_at END,
+  started=max(started, json_extract(j.value, '$[2]'))
+FROM json_each(:rows) j WHERE seq=json_extract(j.value, '$[0]')
+"""
+_KEPT = (
+    *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
+    *("replays", "created_at", "started_at", "retention", "handler", "idem_key", "key_mode", "tags", "body"),
+)
+FINISH = f"""
+INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, state, attempts, attempt_log, delete_at,
+  reason, error, traceback, result)
+SELECT {_columns(*_KEPT, prefix="t.")}, :now, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+  coalesce(json_extract(j.value, '$[3]'), t.attempt_log), {_fields(5, 4)}
+FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
+WHERE json_extract(j.value, '$[4]') IS NOT NULL
+"""
+DELETE_TASKS = "DELETE FROM taskmq_tasks WHERE seq IN (SELECT value FROM json_each(?))"
+
+FIND_KEYS = """
+SELECT json_group_array(json_array(k.queue_id, k.idem_key, k.task_id, k.digest, k.expires_at))
+FROM json_each(?) j CROSS JOIN taskmq_keys k
+  ON k.queue_id=json_extract(j.value, '$[0]') AND k.idem_key=json_extract(j.value, '$[1]')
+"""
+WRITE_KEYS = f"INSERT OR REPLACE INTO taskmq_keys SELECT {_fields(5)} FROM json_each(?) j"
+
+
+class SqliteSession(Rare):
+    """One transaction on one connection."""
+
+    def _read(self, statement: str, parameters: Any) -> list[list[Any]]:
+        return _rows(self._run(statement, parameters).fetchone()[0])
+
+    def _flows(self, statement: str, *parameters: Any) -> list[FlowRow]:
+        return _flow_rows(self._run(statement, parameters).fetchone()[0])
+
+    def _tasks(self, statement: str, parameters: Any) -> list[TaskRow]:
+        return _task_rows(self._run(statement, parameters).fetchone()[0])
+
+    # ── queues ──
+
+    def look(self, names: Sequence[str], flows_upto: int) -> list[QueueRow]:
+        """The rows of these queues, created where they are new."""
+        wanted = dict.fromkeys(names)
+        parameters = {"namespace": self.namespace, "names": as_json_list(wanted), "upto": flows_upto}
+        rows = self._run(LOOK, parameters).fetchall()
+        if len(rows) < len(wanted):
+            self._run(NEW_QUEUES, (self.namespace, parameters["names"]))
+            rows = self._run(LOOK, parameters).fetchall()
+        return [QueueRow(*row) for row in rows]
+
+    def write_queues(self, rows: Sequence[QueueRow]) -> None:
+        """Store what changes with every claim."""
+        for row in rows:
+            self._run(WRITE_QUEUE, (row.served, row.v, row.j, row.utag, row.ulive, row.running, row.queue_id))
+
+    # ── flows ──
+
+    def flows_by_code(self, queue_id: int, codes: Sequence[str]) -> list[FlowRow]:
+        """Flows by their codes."""
+        return self._flows(FLOWS_BY_CODE, queue_id, as_json_list(codes)) if codes else []
+
+    def flows_by_id(self, flow_ids: Sequence[int]) -> list[FlowRow]:
+        """Flows by their ids."""
+        return self._flows(FLOWS_BY_ID, as_json_list(flow_ids)) if flow_ids else []
+
+    def flows_in_turn(self, queue_id: int, offset: int, limit: int) -> list[FlowRow]:
+        """Eligible flows in the order of their turns."""
+        return self._flows(FLOWS_IN_TURN, queue_id, limit, offset)
+
+    def flows_due(self, queue_id: int, now: int, limit: int) -> list[FlowRow]:
+        """Blocked flows whose time is over."""
+        return self._flows(FLOWS_DUE, queue_id, now, limit)
+
+    def write_flows(self, queue_id: int, aging: bool, flows: Sequence[FlowRow]) -> None:
+        """Insert, update or delete."""
+        new = [_flow_values(flow, queue_id, aging) for flow in flows if flow.new and not flow.gone]
+        old = [_flow_values(flow, queue_id, aging) for flow in flows if not flow.new and not flow.gone]
+        gone = [flow.flow_id for flow in flows if flow.gone and not flow.new]
+        if new:
+            self._run(INSERT_FLOWS, (as_json_list(new),))
+        if old:
+            self._run(UPDATE_FLOWS, (as_json_list(old),))
+        if gone:
+            self._run(DELETE_FLOWS, (as_json_list(gone),))
+
+    # ── lines ──
+
+    def line(self, lane: int, offset: int, limit: int) -> list[Key]:
+        """Keys of a lane's waiting tasks."""
+        return [(row[0], row[1], row[2]) for row in self._read(LINE, (lane, limit, offset))]
+
+    def heads(self, lanes: Sequence[int], offset: int, limit: int) -> dict[int, list[Key]]:
+        """The same for many lanes."""
+        if not lanes:
+            return {}
+        rows = self._read(HEADS, {"lanes": as_json_list(lanes), "k": limit, "skip": offset})
+        return {lane: [(key[0], key[1], key[2]) for key in keys] for lane, keys in rows}
+
+    # ── tasks ──
+
+    def next_seq(self) -> int:
+        """The seq of the next task."""
+        return int(self._run(NEXT_SEQ).fetchone()[0])
+
+    def insert_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
+        """New tasks."""
+        self._run_many(INSERT_TASK, rows)
+
+    def known_ids(self, ids: Sequence[str]) -> set[str]:
+        """Which of these tasks exist."""
+        return {row[0] for row in self._run(KNOWN_IDS, (as_json_list(ids),))}
+
+    def due_tasks(self, queue_id: int, now: int, limit: int) -> list[tuple[Any, ...]]:
+        """What is due."""
+        return [tuple(row) for row in self._read(DUE_TASKS, (queue_id, now, limit))]
+
+    def next_due(self, queue_ids: Sequence[int]) -> int | None:
+        """When something of these queues falls due."""
+        due = min((row[0] for row in self._run(NEXT_DUE, (as_json_list(queue_ids),))), default=1 << 62)
+        return None if due == 1 << 62 else int(due)
+
+    def make_ready(self, seq_lanes: Sequence[tuple[int, int]]) -> None:
+        """Due tasks enter their lanes."""
+        if seq_lanes:
+            self._run(MAKE_READY, (as_json_list(seq_lanes),))
+
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> list[tuple[Any, ...]]:
+        """Mark as running; the claimed rows in the same order."""
+        seqs = as_json_list(seq for seq, _ in picks)
+        self._run(CLAIM, {"until": until, "worker": worker, "batch": batch, "seqs": seqs})
+        runs = [seq for seq, run in picks if run is not None]
+        if runs:
+            self._run(MARK_RUNS, (as_json_list(runs),))
+        return [(*row[:-1], row[-1].encode()) for row in self._read(CLAIMED_ROWS, (seqs,))]
+
+    def running(self, seqs: Sequence[int]) -> list[TaskRow]:
+        """Tasks by seq."""
+        return self._tasks(RUNNING, (as_json_list(seqs),)) if seqs else []
+
+    def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
+        """The runs of these lanes."""
+        return self._tasks(RUN_MATES, (as_json_list(lanes),)) if lanes else []
+
+    def ended_leases(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
+        """Running tasks whose lease is over."""
+        return self._tasks(ENDED_LEASES, {"queue": queue_id, "now": now, "last": limit - 1})
+
+    def expired(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
+        """Waiting tasks that are too late."""
+        return self._tasks(EXPIRED, (queue_id, now, limit))
+
+    def attempt_logs(self, seqs: Sequence[int]) -> dict[int, str | None]:
+        """Histories of failed attempts."""
+        return {row[0]: row[1] for row in self._read(ATTEMPT_LOGS, (as_json_list(seqs),))} if seqs else {}
+
+    def update_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Out of a worker's hands."""
+        if rows:
+            self._run_many(UPDATE_TASK, rows)
+
+    def renew(self, rows: Sequence[tuple[int, int, bool]], now: int) -> None:
+        """New lease ends."""
+        if rows:
+            self._run(RENEW, {"rows": as_json_list((seq, end, int(started)) for seq, end, started in rows), "now": now})
+
+    def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:
+        """Into the history."""
+        if rows:
+            self._run(FINISH, {"rows": as_json_list(rows), "now": now})
+            self._run(DELETE_TASKS, (as_json_list(row[0] for row in rows),))
+
+    # ── idempotency keys ──
+
+    def find_keys(self, pairs: Sequence[tuple[int, str]]) -> list[tuple[int, str, str, str, int | None]]:
+        """Keys that are taken."""
+        return [(row[0], row[1], row[2], row[3], row[4]) for row in self._read(FIND_KEYS, (as_json_list(pairs),))]
+
+    def write_keys(self, rows: Sequence[tuple[int, str, str, str, int | None]]) -> None:
+        """Take keys."""
+        if rows:
+            self._run(WRITE_KEYS, (as_json_list(rows),))
+
+
+def _flow_values(flow: FlowRow, queue_id: int, aging: bool) -> tuple[Any, ...]:
+    h1, h2, hseq = flow.head or (None, None, None)
+    turn = (h2, hseq) if aging else (flow.tag, 0)
+    return (
+        *(flow.flow_id, queue_id, flow.code, h1, h2, hseq, *turn, flow.tag, flow.weight, flow.live),
+        *(flow.n_run, flow.n_wait, flow.blocked_until, flow.blocked_seq, flow.held_by),
+    )

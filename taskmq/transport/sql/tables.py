@@ -1,0 +1,270 @@
+"""The schema, once, for all SQL engines.
+
+``tasks`` holds unfinished tasks only; an ended task moves to ``history`` in the transaction that ends it, so a
+million finished tasks slow nothing. ``flows`` has a row for each partition with something in line, running, retrying
+or blocked; all unpartitioned tasks of a queue are one flow too, kept as ``utag`` and ``ulive`` on the queue, so plain
+publishes and acks touch no shared row.
+
+A line is ``(lane, s1, s2, seq)``: the sort key of model.md §4 within a lane. ``lane`` is the flow's id, or minus the
+queue's id for unpartitioned tasks, or NULL while a task waits for its first due time (an unborn partition has no
+row). A flow's id is the ``seq`` of the task that gave birth to it: unique without a second counter.
+
+Times are microseconds since the epoch. No foreign keys. Importing this module imports SQLAlchemy: it is needed to
+create and migrate a database, not to use one.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Computed,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData()
+
+_Big = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _flag(name: str, comment: str) -> Column[int]:
+    return Column(name, SmallInteger, nullable=False, server_default="0", comment=comment)
+
+
+def _count(name: str, comment: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default="0", comment=comment)
+
+
+def _big(name: str, comment: str, *, null: bool = True) -> Column[int]:
+    default = None if null else "0"
+    return Column(name, _Big, nullable=null, server_default=default, comment=comment)
+
+
+queues = Table(
+    "taskmq_queues",
+    metadata,
+    Column("queue_id", Integer, primary_key=True, comment="small number that tasks carry"),
+    Column("namespace", String(64), nullable=False, comment="tenant of the server, prefix of the library"),
+    Column("name", String(128), nullable=False),
+    Column("aging_us", _Big, nullable=False, server_default="0", comment="worth of a priority level; 0: strict order"),
+    Column("weight", Double, nullable=False, server_default="1", comment="share among queues of one band"),
+    Column("served", Double, nullable=False, server_default="0", comment="tasks claimed, as the clamp left it"),
+    _big("v", "virtual time of the turns between flows", null=False),
+    _big("j", "join counter of the flows", null=False),
+    _big("utag", "tag of the unpartitioned flow", null=False),
+    _flag("ulive", "the unpartitioned flow has joined"),
+    _flag("paused", "nothing is claimed"),
+    Column("max_running", Integer, comment="most tasks in workers' hands; NULL: no limit"),
+    _count("running", "tasks in workers' hands; kept only where max_running is set"),
+    _flag("hold", "a dead task stops its ordered partition"),
+    _big("lease_us", "lease of a delivery; NULL: the worker's"),
+    Column("config", Text, comment="settings as configured, JSON; NULL: never configured"),
+    UniqueConstraint("namespace", "name", name="uq_taskmq_queues_name"),
+    comment="queues: settings, service and virtual time",
+)
+
+flows = Table(
+    "taskmq_flows",
+    metadata,
+    Column("flow_id", _Big, primary_key=True, autoincrement=False, comment="seq of the task that gave birth to it"),
+    Column("queue_id", Integer, nullable=False),
+    Column("code", String(255), nullable=False, comment="partition code; ordered when it starts with !"),
+    Column("weight", Integer, nullable=False, server_default="1"),
+    _big("tag", "virtual tag: the smallest goes next", null=False),
+    _big("h1", "sort key of the first task in line"),
+    _big("h2", "sort key, second part"),
+    _big("hseq", "sort key, third part: seq"),
+    _big("k2", "order of turns after h1: tag, or h2 in an aging queue"),
+    _big("k3", "order of turns, third part"),
+    _flag("elig", "its head may be claimed now"),
+    _count("n_run", "its tasks in workers' hands"),
+    _count("n_wait", "its tasks that wait for a retry outside the line"),
+    _big("blocked_until", "nothing of it starts before"),
+    _big("blocked_seq", "seq of the task that blocked it"),
+    Column("held_by", String(32), comment="the dead task that stops it"),
+    UniqueConstraint("queue_id", "code", name="uq_taskmq_flows_code"),
+    comment="partitions with something in line, running, retrying or blocked",
+)
+Index(
+    "ix_taskmq_flows_turn",
+    flows.c.queue_id,
+    flows.c.h1,
+    flows.c.k2,
+    flows.c.k3,
+    flows.c.code,
+    sqlite_where=text("elig=1"),
+)
+Index(
+    "ix_taskmq_flows_due",
+    flows.c.queue_id,
+    flows.c.blocked_until,
+    flows.c.blocked_seq,
+    sqlite_where=text("blocked_until IS NOT NULL"),
+)
+
+tasks = Table(
+    "taskmq_tasks",
+    metadata,
+    Column("seq", _Big, primary_key=True, autoincrement=True, comment="order of acceptance; never reused"),
+    Column("id", String(32), nullable=False, comment="public id, UUIDv7"),
+    Column("queue_id", Integer, nullable=False),
+    Column("state", SmallInteger, nullable=False, comment="0 due later, 1 ready, 2 running"),
+    _big("lane", "flow_id, minus queue_id when unpartitioned, NULL before the first due time"),
+    Column("priority", SmallInteger, nullable=False, server_default="0"),
+    Column("aging_us", _Big, nullable=False, server_default="0", comment="copied from the queue"),
+    Column("available_at", _Big, nullable=False, comment="earliest start"),
+    Column(
+        "dispatch_at",
+        _Big,
+        Computed("available_at - priority * aging_us", persisted=True),
+        comment="order in an aging queue; equals available_at in a strict one",
+    ),
+    Column(
+        "s1",
+        _Big,
+        Computed(
+            "CASE WHEN aging_us > 0 THEN available_at - priority * aging_us ELSE 9 - priority END", persisted=True
+        ),
+        comment="order in line, first part",
+    ),
+    Column(
+        "s2",
+        SmallInteger,
+        Computed("CASE WHEN aging_us > 0 THEN priority ELSE 0 END", persisted=True),
+        comment="order in line, second part",
+    ),
+    _big("due_at", "state 0: when it falls due; state 2: end of the lease"),
+    _big("retry_at", "end of the last retry's or defer's delay"),
+    Column("code", String(255), comment="partition code"),
+    Column("pweight", Integer, comment="partition weight that it brings along"),
+    _count("epoch", "claims so far: the fencing token"),
+    _count("attempts", "executions that were started and have ended"),
+    Column("max_attempts", Integer, nullable=False),
+    _count("blamed", "leases that ended while it was taken for started"),
+    _count("expiries", "leases that ended"),
+    _big("batch", "the claim that took it"),
+    Column("position", Integer, comment="its place in that claim"),
+    _big("run_lane", "lane, while it is claimed in a run longer than one"),
+    _flag("started", "known to have been started in this epoch"),
+    _big("started_at", "first known start of this epoch"),
+    Column("worker", String(128)),
+    _flag("cancel_requested", "end as CANCELLED unless it succeeds"),
+    _count("replays", "times it came back from the dead letters"),
+    Column("created_at", _Big, nullable=False),
+    _big("expires_at", "must be started before"),
+    _big("deadline_at", "must be finished before"),
+    _big("retention", "microseconds to keep the record once ended; NULL: the default of its end"),
+    Column("handler", String(128), nullable=False),
+    Column("idem_key", String(512), comment="idempotency key"),
+    _flag("key_mode", "0: key lives as long as the record, 1: until the end, 2: by its own time"),
+    Column("tags", Text, comment="JSON array"),
+    Column("attempt_log", Text, comment="JSON array of failed attempts"),
+    Column("body", Text, nullable=False, comment="envelope: arguments and options, JSON"),
+    CheckConstraint("priority BETWEEN 0 AND 9", name="ck_taskmq_tasks_priority"),
+    comment="unfinished tasks",
+    sqlite_autoincrement=True,
+)
+Index("ix_taskmq_tasks_id", tasks.c.id, unique=True)
+Index(
+    "ix_taskmq_tasks_line",
+    tasks.c.lane,
+    tasks.c.s1,
+    tasks.c.s2,
+    tasks.c.seq,
+    sqlite_where=text("state=1"),
+)
+Index("ix_taskmq_tasks_due", tasks.c.queue_id, tasks.c.due_at, tasks.c.seq, sqlite_where=text("state=0"))
+Index("ix_taskmq_tasks_lease", tasks.c.queue_id, tasks.c.due_at, sqlite_where=text("state=2"))
+Index("ix_taskmq_tasks_run", tasks.c.run_lane, sqlite_where=text("run_lane IS NOT NULL"))
+Index(
+    "ix_taskmq_tasks_expiry",
+    tasks.c.queue_id,
+    tasks.c.expires_at,
+    sqlite_where=text("expires_at IS NOT NULL AND state<2"),
+)
+
+history = Table(
+    "taskmq_history",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("queue_id", Integer, nullable=False),
+    Column("state", SmallInteger, nullable=False, comment="4 succeeded, 5 failed, 6 cancelled, 7 expired"),
+    Column("seq", _Big, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("aging_us", _Big, nullable=False),
+    Column("available_at", _Big, nullable=False),
+    Column("code", String(255)),
+    Column("pweight", Integer),
+    Column("epoch", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("replays", Integer, nullable=False),
+    Column("created_at", _Big, nullable=False),
+    _big("started_at", "last known start"),
+    Column("finished_at", _Big, nullable=False),
+    Column("delete_at", _Big, nullable=False, comment="end of its retention"),
+    _big("retention", "as in tasks"),
+    Column("handler", String(128), nullable=False),
+    Column("idem_key", String(512)),
+    _flag("key_mode", "as in tasks"),
+    Column("tags", Text),
+    Column("attempt_log", Text),
+    Column("reason", String(128), comment="why it is dead"),
+    Column("error", Text),
+    Column("traceback", Text),
+    Column("result", Text, comment="JSON"),
+    Column("body", Text, nullable=False),
+    comment="ended tasks until their retention is over",
+    sqlite_with_rowid=False,
+)
+Index("ix_taskmq_history_delete", history.c.delete_at)
+Index("ix_taskmq_history_dead", history.c.queue_id, history.c.id, sqlite_where=text("state=5"))
+
+keys = Table(
+    "taskmq_keys",
+    metadata,
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("idem_key", String(512), primary_key=True),
+    Column("task_id", String(32), nullable=False),
+    Column("digest", String(32), nullable=False, comment="hash of the content"),
+    _big("expires_at", "end of its own life; NULL: lives with the task's record"),
+    comment="idempotency keys",
+    sqlite_with_rowid=False,
+)
+Index("ix_taskmq_keys_expiry", keys.c.expires_at, sqlite_where=text("expires_at IS NOT NULL"))
+
+locks = Table(
+    "taskmq_locks",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("owner", String(128), nullable=False),
+    Column("expires_at", _Big, nullable=False),
+    comment="named leases",
+)
+
+workers = Table(
+    "taskmq_workers",
+    metadata,
+    Column("id", String(128), primary_key=True),
+    Column("namespace", String(64), nullable=False),
+    Column("info", Text, nullable=False, comment="JSON"),
+    Column("expires_at", _Big, nullable=False),
+    comment="live workers",
+)
+
+version = Table(
+    "taskmq_schema",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    comment="which schema this database has",
+)

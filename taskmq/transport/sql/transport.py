@@ -1,0 +1,145 @@
+"""The SQL store: each verb is one short transaction around its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+
+import msgspec
+
+from taskmq.queue import QueueConfig
+from taskmq.transport.base import (
+    Extend,
+    Maintain,
+    Maintained,
+    Publish,
+    Receipt,
+    Renewed,
+    Reserve,
+    Reserved,
+    Settle,
+    Wait,
+    WorkerInfo,
+)
+from taskmq.transport.settings import config_drift, refuse_unsupported
+from taskmq.transport.sql import leases
+from taskmq.transport.sql.codes import BATCH
+from taskmq.transport.sql.dialect import Session
+from taskmq.transport.sql.inspect import SqlInspect
+from taskmq.transport.sql.publish import publish
+from taskmq.transport.sql.reserve import reserve
+from taskmq.transport.sql.settle import settle
+
+
+class SqlTransport(SqlInspect):
+    """A store in a SQL database."""
+
+    limitations: Mapping[str, str] = {}
+
+    # ── the hot path ──
+
+    def publish(self, params: Publish) -> list[Receipt]:
+        """Store the messages, all or none."""
+        messages = params.messages
+        if not messages:
+            return []
+        receipts = self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
+        self._engine.signal()
+        return receipts
+
+    def reserve(self, params: Reserve) -> Reserved:
+        """Claim the next tasks by the claim rule."""
+        return self._engine.write(lambda session: reserve(session, params, self._clock.now(), BATCH))
+
+    def settle(self, params: Settle) -> list[bool]:
+        """End deliveries, in order."""
+        results = self._engine.write(lambda session: self._settle(session, params))
+        self._engine.signal()
+        return results
+
+    def settle_and_reserve(self, settle: Settle, reserve_params: Reserve) -> tuple[list[bool], Reserved]:
+        """Both in one transaction: one commit instead of two."""
+
+        def both(session: Session) -> tuple[list[bool], Reserved]:
+            results = self._settle(session, settle)
+            return results, reserve(session, reserve_params, self._clock.now(), BATCH)
+
+        answer = self._engine.write(both)
+        if settle.items:
+            self._engine.signal()
+        return answer
+
+    def _settle(self, session: Session, params: Settle) -> list[bool]:
+        return settle(session, params.items, self._clock.now(), BATCH) if params.items else []
+
+    def extend(self, params: Extend) -> list[Renewed]:
+        """Renew leases and mark started tasks."""
+        return self._engine.write(lambda session: leases.extend(session, params.items, self._clock.now()))
+
+    # ── housekeeping ──
+
+    def maintain(self, params: Maintain) -> Maintained:
+        """One bounded round over all queues."""
+        limit = params.limit or BATCH
+        promoted = reaped = 0
+        more = False
+        for queue in self._engine.read(lambda queries: queries.queue_names()):
+            done = self._engine.write(partial(leases.tidy_queue, queue=queue, now=self._clock.now(), limit=limit))
+            promoted, reaped, more = promoted + done.promoted, reaped + done.reaped, more or done.more
+        deleted = self._engine.write(lambda session: session.delete_old(self._clock.now(), limit))
+        if promoted or reaped:
+            self._engine.signal()
+        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
+
+    def wait(self, params: Wait) -> bool:
+        """Block until a task of these queues can be claimed."""
+        return self._engine.wait(params.queues, params.timeout, self._clock.now)
+
+    def wake(self) -> None:
+        """Make every blocked ``wait`` return now."""
+        self._engine.wake()
+
+    # ── named leases, workers, settings ──
+
+    def lock(self, name: str, owner: str, ttl: int) -> bool:
+        """Take or renew a named lease."""
+        return self._engine.write(lambda session: session.take_lock(name, owner, self._clock.now(), ttl))
+
+    def unlock(self, name: str, owner: str) -> None:
+        """Give a named lease back."""
+        self._engine.write(lambda session: session.drop_lock(name, owner))
+
+    def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
+        """Write the worker's row."""
+        info = msgspec.json.encode(asdict(worker)).decode()
+        self._engine.write(lambda session: session.write_worker(worker.id, info, self._clock.now() + ttl))
+
+    def forget(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        self._engine.write(lambda session: session.forget_worker(worker_id))
+
+    def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
+        """Seed queues that were never configured; returns drift."""
+        refuse_unsupported(self.name, queues)
+        if not queues:
+            return {}
+        drift = self._engine.write(lambda session: self._configure(session, queues, overwrite))
+        self._engine.signal()
+        return drift
+
+    def _configure(self, session: Session, queues: Mapping[str, QueueConfig], overwrite: bool) -> dict[str, list[str]]:
+        drift: dict[str, list[str]] = {}
+        rows = {row.name: row for row in session.look(list(queues), 1)}
+        stored = session.queue_configs(list(queues))
+        for name, config in queues.items():
+            known = stored.get(name)
+            if known is None or overwrite:
+                session.configure(rows[name].queue_id, config)
+            elif differs := config_drift(config, known, bool(rows[name].paused)):
+                drift[name] = differs
+        return drift
+
+    def close(self) -> None:
+        """Close the database; a blocked ``wait`` returns."""
+        self._engine.close()
