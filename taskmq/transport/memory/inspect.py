@@ -154,7 +154,7 @@ class MemoryInspect(MemoryCore):
             dead=dead,
             by_priority=dict(sorted(Counter(task.message.priority for task in ready).items(), reverse=True)),
             partitions=len(queue.flows),
-            oldest_ready_age=max((now - task.available_at for task in ready), default=None),
+            oldest_ready_age=max((now - (task.retry_at or task.available_at) for task in ready), default=None),
             served=queue.served,
         )
 

@@ -45,22 +45,28 @@ class SqlInspect:
 
     def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
         """Cancel what waits, ask what runs to stop."""
-        self._engine.write(lambda session: self._cancel(session, task_ids))
+        states = self._engine.write(lambda session: self._cancel(session, task_ids))
         self._engine.signal()
-        return [info.state if info else None for info in self.get(task_ids)]
+        ended = {info.id: info.state for info in self.get([i for i in task_ids if i not in states]) if info}
+        return [states.get(task_id) or ended.get(task_id) for task_id in task_ids]
 
-    def _cancel(self, session: Session, task_ids: Sequence[str]) -> None:
+    def _cancel(self, session: Session, task_ids: Sequence[str]) -> dict[str, TaskState]:
+        """What became of those that had not ended."""
         now = self._clock.now()
-        for seq, queue in session.unfinished(task_ids).values():
+        states: dict[str, TaskState] = {}
+        for task_id, (seq, queue) in session.unfinished(task_ids).items():
             (row,) = session.look([queue], BATCH + 2)
             book = Book(session, row)
             book.promote(now, BATCH)
             (task,) = session.running([seq])
             if task.state == RUNNING:
                 session.request_cancel(seq)
+                states[task_id] = TaskState.RUNNING
             else:
                 leases.drop(session, book, [task], CANCELLED, now)
+                states[task_id] = TaskState.CANCELLED
             book.flush()
+        return states
 
     def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
         """Queue dead letters again with a new budget and a new place."""

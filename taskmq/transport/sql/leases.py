@@ -17,16 +17,19 @@ DIED = "the worker died or froze: its lease ended"
 def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:
     """Renew leases and mark started tasks."""
     rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
-    answers, renewed = [], []
+    answers: list[Renewed] = []
+    started: dict[int, bool] = {}
+    ends: dict[int, int] = {}
     for item in items:
         delivery = item.delivery
         task = rows.get(delivery.token or 0)
         if task is None or (task.state, task.epoch, task.id) != (RUNNING, delivery.epoch, delivery.id):
             answers.append(Renewed(None))
             continue
-        renewed.append((task.seq, now + delivery.lease, item.started))
+        started[task.seq] = started.get(task.seq, False) or item.started
+        ends[task.seq] = now + delivery.lease
         answers.append(Renewed(now + delivery.lease, bool(task.cancel_requested)))
-    session.renew(renewed, now)
+    session.renew([(seq, ends[seq], started[seq]) for seq in ends], now)
     return answers
 
 

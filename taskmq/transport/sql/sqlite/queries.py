@@ -21,13 +21,15 @@ _OF_TASK = ("retry_at", "due_at", "worker", "started", "cancel_requested")
 _OF_HISTORY = ("finished_at", "delete_at", "reason", "error", "traceback", "result")
 
 
-def _select(table: str, own: Sequence[str], other: Sequence[str]) -> str:
-    columns = [f"t.{name}" for name in (*_SHARED, *own)] + [f"NULL AS {name}" for name in other]
+def _select(table: str, own: Sequence[str]) -> str:
+    """Tasks and ended tasks with the same columns in the same order, so that pages of both can be joined."""
+    columns = [f"t.{name}" for name in _SHARED]
+    columns += [f"t.{name}" if name in own else f"NULL AS {name}" for name in (*_OF_TASK, *_OF_HISTORY)]
     return f"SELECT q.name AS queue, {', '.join(columns)} FROM {table} t JOIN taskmq_queues q USING (queue_id)"
 
 
-TASKS = _select("taskmq_tasks", _OF_TASK, _OF_HISTORY)
-HISTORY = _select("taskmq_history", _OF_HISTORY, _OF_TASK)
+TASKS = _select("taskmq_tasks", _OF_TASK)
+HISTORY = _select("taskmq_history", _OF_HISTORY)
 BY_ID = "{} WHERE t.id IN (SELECT value FROM json_each(?)) AND q.namespace=?"
 
 # What a waiting task's state is depends on the time alone (inspect.py).

@@ -1,0 +1,271 @@
+"""Random programs over all verbs: any store against the memory model.
+
+``machine(open_store)`` makes a Hypothesis state machine. Each rule runs one verb on both stores, at the same time by
+one clock, and compares the answers; after each step every task, queue and partition must look the same. So a store
+may word the rules in SQL or Lua as it likes, but not differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from taskmq.codec import Envelope, encode
+from taskmq.durations import Moment
+from taskmq.errors import IdempotencyConflict
+from taskmq.ids import new_id
+from taskmq.message import Delivery, Message
+from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
+from taskmq.queue import Partition, QueueConfig
+from taskmq.state import TaskState
+from taskmq.testing.clock import FakeClock
+from taskmq.transport.base import (
+    Extend,
+    Find,
+    Maintain,
+    Publish,
+    Renewal,
+    Reserve,
+    Reserved,
+    Settle,
+    Settlement,
+    Store,
+)
+from taskmq.transport.memory import MemoryTransport
+
+SECOND = 1_000_000
+QUEUES = ("a", "b", "c")
+LEASE = 10 * SECOND
+
+delays = st.sampled_from([0, 0, 1, 2, 5, 30]).map(lambda seconds: seconds * SECOND)
+later = st.sampled_from([None, None, None, 1, 5, 40]).map(lambda s: None if s is None else Moment(s * SECOND, True))
+codes = st.sampled_from([None, None, "!x", "!y", "!z", "p", "q"])
+queue_sets = st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True)
+priorities = st.sampled_from([0, 0, 0, 1, 5, 9])
+
+configs = st.builds(
+    QueueConfig,
+    weight=st.sampled_from([1, 1, 2, 3, 7]),
+    order=st.sampled_from(["strict", "strict", "aging"]),
+    max_running=st.sampled_from([None, None, 2, 5]),
+    on_dead=st.sampled_from(["continue", "hold"]),
+)
+
+contents = st.fixed_dictionaries(
+    {
+        "queue": st.sampled_from(QUEUES),
+        "priority": priorities,
+        "code": codes,
+        "weight": st.sampled_from([None, None, 1, 2, 5]),
+        "run_after": later,
+        "key": st.sampled_from([None, None, None, "k1", "k2"]),
+        "key_ttl": st.sampled_from([None, None, 3 * SECOND]),
+        "key_until": st.sampled_from(["retention", "finished"]),
+        "expires": st.sampled_from([None, None, None, Moment(3 * SECOND, True), Moment(20 * SECOND, True)]),
+        "deadline": st.sampled_from([None, None, None, Moment(15 * SECOND, True)]),
+        "max_attempts": st.sampled_from([1, 2, 3, 50]),
+        "retention": st.sampled_from([None, None, 0, 5 * SECOND]),
+        "tags": st.sampled_from([(), (), ("red",), ("red", "blue")]),
+    }
+)
+
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.sampled_from([Ack(), Ack(b'{"n":1}'), Yield()]),
+    st.builds(Retry, delays, st.sampled_from([None, "E: boom"]), st.none(), st.booleans()),
+    st.builds(Defer, delays, st.booleans()),
+    st.builds(Dead, st.just("failed"), st.just("E: gone"), st.sampled_from([None, "Traceback"])),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Runs each verb on the memory model and on ``opened``, and compares."""
+
+    open_store: Callable[[FakeClock], Store]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.model = MemoryTransport(self.clock)
+        self.store = type(self).open_store(self.clock)
+        self.ids: list[str] = []
+        self.held: list[tuple[Delivery, Delivery]] = []
+
+    def both(self, verb: Callable[[Store], Any]) -> Any:
+        """The model's answer, if the store gives the same."""
+        want, got = verb(self.model), verb(self.store)
+        assert got == want, f"\n got {got}\nwant {want}"
+        return want
+
+    @initialize(settings=st.fixed_dictionaries(dict.fromkeys(QUEUES, configs)))
+    def configure(self, settings: dict[str, QueueConfig]) -> None:
+        """Give the queues settings."""
+        self.both(lambda store: store.configure_queues(settings))
+
+    @rule(batch=st.lists(contents, min_size=1, max_size=4))
+    def publish(self, batch: list[dict[str, Any]]) -> None:
+        """Publish a batch."""
+        messages = [self._message(content) for content in batch]
+
+        def verb(store: Store) -> Any:
+            try:
+                return store.publish(Publish(messages=messages))
+            except IdempotencyConflict as conflict:
+                return (conflict.key, conflict.task_id)
+
+        self.both(verb)
+        self.ids += [message.id for message in messages]
+
+    @staticmethod
+    def _message(content: dict[str, Any]) -> Message:
+        values = dict(content)
+        code, weight = values.pop("code"), values.pop("weight")
+        if values["key"] is None:
+            values["key_ttl"] = None
+        partition = Partition(code, weight=weight) if code else None
+        return Message(id=new_id(), handler="h", body=encode(Envelope()), partition=partition, **values)
+
+    @rule(queues=queue_sets, n=st.integers(1, 8), worker=st.sampled_from(["w1", "w2"]))
+    def reserve(self, queues: list[str], n: int, worker: str) -> None:
+        """Claim."""
+        params = Reserve(queues=queues, limit=n, worker=worker, lease=LEASE)
+        self._claimed(self.model.reserve(params), self.store.reserve(params))
+
+    def _claimed(self, want: Reserved, got: Reserved) -> None:
+        assert [_plain(d) for d in got.deliveries] == [_plain(d) for d in want.deliveries]
+        assert got.more == want.more
+        if want.deliveries == []:
+            assert got.next_due == want.next_due
+        self.held += zip(want.deliveries, got.deliveries, strict=True)
+
+    @rule(picks=st.lists(st.tuples(st.integers(0, 30), outcomes), min_size=1, max_size=5))
+    def settle(self, picks: list[tuple[int, Outcome]]) -> None:
+        """Settle some of what is held; stale deliveries stay among it."""
+        want, got = self._settlements(picks)
+        assert self.store.settle(got) == self.model.settle(want)
+
+    @rule(
+        picks=st.lists(st.tuples(st.integers(0, 30), outcomes), min_size=1, max_size=5),
+        queues=queue_sets,
+        n=st.integers(1, 5),
+    )
+    def settle_and_reserve(self, picks: list[tuple[int, Outcome]], queues: list[str], n: int) -> None:
+        """Settle and claim in one exchange."""
+        want, got = self._settlements(picks)
+        params = Reserve(queues=queues, limit=n, worker="w1", lease=LEASE)
+        wanted, want_claim = self.model.settle_and_reserve(want, params)
+        results, claim = self.store.settle_and_reserve(got, params)
+        assert results == wanted
+        self._claimed(want_claim, claim)
+
+    @rule()
+    def ack_all(self) -> None:
+        """Acknowledge everything in claim order."""
+        want, got = self._settlements([(index, Ack()) for index in range(len(self.held))])
+        assert self.store.settle(got) == self.model.settle(want)
+        self.held.clear()
+
+    def _settlements(self, picks: list[tuple[int, Outcome]]) -> tuple[Settle, Settle]:
+        pairs = [(self.held[index % len(self.held)], outcome) for index, outcome in picks] if self.held else []
+        sides = [[Settlement(pair[side], outcome) for pair, outcome in pairs] for side in (0, 1)]
+        return Settle(items=sides[0]), Settle(items=sides[1])
+
+    @rule(picks=st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=5))
+    def extend(self, picks: list[tuple[int, bool]]) -> None:
+        """Renew leases of some of what is held."""
+        if not self.held:
+            return
+        pairs = [(self.held[index % len(self.held)], started) for index, started in picks]
+        sides = [[Renewal(pair[side], started) for pair, started in pairs] for side in (0, 1)]
+        assert self.store.extend(Extend(items=sides[1])) == self.model.extend(Extend(items=sides[0]))
+
+    @rule(seconds=st.sampled_from([0.5, 1, 4, 11, 60]))
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+
+    @rule()
+    def maintain(self) -> None:
+        """Do housekeeping."""
+        self.both(lambda store: store.maintain(Maintain()))
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        """Pause or resume a queue."""
+        self.both(lambda store: store.pause_queue(queue, paused))
+
+    @rule(picks=st.lists(st.integers(0, 200), min_size=1, max_size=4))
+    def cancel(self, picks: list[int]) -> None:
+        """Cancel some tasks."""
+        self.both(lambda store: store.cancel(self._ids(picks)))
+
+    @rule(picks=st.lists(st.integers(0, 200), min_size=1, max_size=6), queue=st.sampled_from([None, *QUEUES]))
+    def replay(self, picks: list[int], queue: str | None) -> None:
+        """Replay some tasks, of which the dead ones come back."""
+        dead = self.model.find(Find(states=[TaskState.FAILED], limit=2)).tasks
+        ids = [*self._ids(picks), *(task.id for task in dead)]
+        self.both(lambda store: store.replay(list(dict.fromkeys(ids)), queue))
+
+    @rule(picks=st.lists(st.integers(0, 200), min_size=1, max_size=2))
+    def purge(self, picks: list[int]) -> None:
+        """Delete some ended tasks."""
+        self.both(lambda store: store.purge(self._ids(picks)))
+
+    def _ids(self, picks: list[int]) -> list[str]:
+        return list(dict.fromkeys(self.ids[pick % len(self.ids)] for pick in picks)) if self.ids else []
+
+    @invariant()
+    def tasks_agree(self) -> None:
+        """Every task looks the same in both."""
+        self.both(lambda store: store.get(self.ids))
+
+    @invariant()
+    def queues_agree(self) -> None:
+        """Every queue and partition looks the same in both."""
+        self.both(lambda store: store.stats())
+        for queue in QUEUES:
+            self.both(partial(self._partitions, queue=queue))
+
+    @staticmethod
+    def _partitions(store: Store, queue: str) -> Any:
+        return store.partitions(queue)
+
+    @rule(
+        queue=st.sampled_from([None, *QUEUES]),
+        states=st.lists(st.sampled_from(list(TaskState)), max_size=2, unique=True),
+        code=codes,
+        tag=st.sampled_from([None, "red"]),
+        limit=st.integers(1, 5),
+    )
+    def find(self, queue: str | None, states: list[TaskState], code: str | None, tag: str | None, limit: int) -> None:
+        """List tasks page by page."""
+        after: str | None = None
+        for _ in range(3):
+            params = Find(queue=queue, states=states, partition=code, tag=tag, limit=limit, after=after)
+            page = self.both(partial(self._page, params=params))
+            after = page.cursor
+            if after is None:
+                break
+
+    @staticmethod
+    def _page(store: Store, params: Find) -> Any:
+        return store.find(params)
+
+    def teardown(self) -> None:
+        """Close both."""
+        self.store.close()
+        self.model.close()
+
+
+def _plain(delivery: Delivery) -> Delivery:
+    """Without the store's own handle."""
+    return msgspec.structs.replace(delivery, token=None)
+
+
+def machine(opener: Callable[[FakeClock], Store]) -> type[StoreMachine]:
+    """A state machine that compares the store that ``opener`` makes with the memory model."""
+    return type("ComparedWithMemory", (StoreMachine,), {"open_store": staticmethod(opener)})

@@ -1,0 +1,35 @@
+"""Random programs over all verbs: SQLite gives the answers of the memory model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from taskmq.testing.clock import FakeClock
+from taskmq.testing.machine import machine
+from taskmq.transport.base import Store
+from taskmq.transport.registry import open_store
+
+EXAMPLES = int(os.environ.get("TASKMQ_EXAMPLES", "200"))
+
+
+def test_sqlite_answers_like_the_memory_model() -> None:
+    """Whatever happens to a queue, SQLite and memory agree about every answer, task, queue and partition."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        template = Path(folder) / "template.db"
+        open_store(f"sqlite:///{template}?synchronous=off").close()
+        count = iter(range(10**9))
+
+        def opened(clock: FakeClock) -> Store:
+            path = Path(folder) / f"{next(count)}.db"
+            shutil.copy(template, path)
+            return open_store(f"sqlite:///{path}?synchronous=off", clock=clock)
+
+        run_state_machine_as_test(
+            machine(opened), settings=settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+        )
