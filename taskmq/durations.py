@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ def moment(what: str, value: Any) -> Moment:
             raise InvalidArgument(
                 f"{what} {value!r} has no time zone: give an aware datetime, e.g. datetime(…, tzinfo=timezone.utc)"
             )
+        if value.timestamp() - time.time() > TEN_YEARS:
+            raise InvalidArgument(f"{what} {value.isoformat()} is more than ten years ahead")
         return Moment(round(value.timestamp() * 1e6), relative=False)
     return Moment(microseconds(what, value, 0.0, TEN_YEARS), relative=True)
 

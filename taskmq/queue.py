@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from taskmq.durations import Duration, seconds
+from taskmq.durations import Duration, microseconds, seconds
 from taskmq.errors import InvalidArgument
 from taskmq.names import check_code, check_int, check_key
 
@@ -31,6 +31,7 @@ class Rate:
 
     def __post_init__(self) -> None:
         check_int("rate count", self.count, 1, MAX_COUNT)
+        seconds("rate per", self.per, 0.001, 86400.0)
         if self.burst is not None:
             check_int("rate burst", self.burst, 1, MAX_COUNT)
 
@@ -81,7 +82,7 @@ class QueueConfig:
         if isinstance(self.rate, str):
             object.__setattr__(self, "rate", Rate.parse(self.rate))
         elif self.rate is not None and not isinstance(self.rate, Rate):
-            raise InvalidArgument(f"rate {self.rate!r} is neither text like \"100/s\" nor a Rate")
+            raise InvalidArgument(f'rate {self.rate!r} is neither text like "100/s" nor a Rate')
         if not isinstance(self.paused, bool):
             raise InvalidArgument(f"paused must be True or False, not {self.paused!r}")
         if self.on_dead not in ("continue", "hold"):
@@ -92,7 +93,12 @@ class QueueConfig:
     @property
     def aging_us(self) -> int:
         """Microseconds that one priority level is worth; 0 in a strict queue."""
-        return round(seconds("aging_step", self.aging_step, 1.0, 3600.0) * 1e6) if self.order == "aging" else 0
+        return microseconds("aging_step", self.aging_step, 1.0, 3600.0) if self.order == "aging" else 0
+
+    @property
+    def lease_us(self) -> int | None:
+        """Microseconds of a lease; None: the app's."""
+        return None if self.lease is None else microseconds("queue lease", self.lease, 0.2, 3600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,7 @@ class Partition:
             kind, other = ("ordered", "parallel") if ordered else ("parallel", "ordered")
             raise InvalidArgument(
                 f"partition {self.code!r} is {kind} by its code and cannot be {other}: "
-                'an ordered partition\'s code starts with "!", a parallel one\'s does not'
+                "an ordered partition's code starts with \"!\", a parallel one's does not"
             )
         object.__setattr__(self, "ordered", ordered)
         if self.weight is not None:

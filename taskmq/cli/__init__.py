@@ -1,0 +1,1 @@
+"""The ``taskmq`` command: one file a command, each imported when it is called."""

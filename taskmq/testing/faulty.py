@@ -36,6 +36,8 @@ class Faulty:
         self._lock = threading.Lock()
         self._before: dict[str, Fault] = {}
         self._after: dict[str, Fault] = {}
+        self._hanging: set[str] = set()
+        self._healed = threading.Event()
 
     @property
     def store(self) -> Store:
@@ -52,11 +54,19 @@ class Faulty:
         with self._lock:
             self._after.update(dict.fromkeys(verbs, error))
 
+    def hang(self, *verbs: str) -> None:
+        """From now on these verbs do not return until ``heal``."""
+        with self._lock:
+            self._hanging.update(verbs)
+            self._healed.clear()
+
     def heal(self) -> None:
-        """From now on everything works."""
+        """From now on everything works, and what hangs goes on."""
         with self._lock:
             self._before.clear()
             self._after.clear()
+            self._hanging.clear()
+            self._healed.set()
 
     def answered(self, verb: str) -> list[Call]:
         """The calls of this verb so far."""
@@ -68,6 +78,7 @@ class Faulty:
             return method
 
         def call(*params: Any, **named: Any) -> Any:
+            self._hang(verb)
             self._raise(self._before, verb)
             answer = method(*params, **named)
             self._raise(self._after, verb)
@@ -75,6 +86,13 @@ class Faulty:
             return answer
 
         return call
+
+    def _hang(self, verb: str) -> None:
+        with self._lock:
+            hangs = verb in self._hanging
+        if hangs:
+            self.faults.add(verb)
+            self._healed.wait()
 
     def _raise(self, faults: dict[str, Fault], verb: str) -> None:
         with self._lock:

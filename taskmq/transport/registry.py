@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError
 from taskmq.transport.base import Store
+from taskmq.urls import without_secrets
 
 _STORES = {
     "memory": "taskmq.transport.memory:open_url",
@@ -26,7 +27,7 @@ def open_store(url: str, *, namespace: str = "default", clock: Clock | None = No
     factory = _STORES.get(scheme) or _entry_point(scheme)
     if factory is None:
         known = ", ".join(f"{name}://" for name in sorted(_STORES))
-        raise ConfigError(f"no store for the URL {_without_password(url)!r}: the scheme must be one of {known}")
+        raise ConfigError(f"no store for the URL {without_secrets(str(url))!r}: the scheme must be one of {known}")
     module, _, function = factory.partition(":")
     return cast(Store, getattr(importlib.import_module(module), function)(url, namespace=namespace, clock=clock))
 
@@ -40,12 +41,6 @@ def _entry_point(scheme: str) -> str | None:
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.value
     return None
-
-
-def _without_password(url: Any) -> str:
-    text = str(url)
-    parts = urlsplit(text)
-    return text.replace(f":{parts.password}@", ":***@") if parts.password else text
 
 
 __all__ = ["ENTRY_POINTS", "open_store"]

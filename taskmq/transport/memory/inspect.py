@@ -45,7 +45,7 @@ class MemoryInspect(MemoryCore):
 
     def _info(self, task: TaskRecord, now: int) -> TaskInfo:
         message, envelope = task.message, codec.decode(task.message.body)
-        running = task.place == task.RUNNING
+        running, ended = task.place == task.RUNNING, task.place == task.ENDED
         rank = task.available_at - message.priority * task.queue.aging_us
         return TaskInfo(
             id=task.id,
@@ -69,7 +69,7 @@ class MemoryInspect(MemoryCore):
             traceback=task.traceback or (task.attempt_log[-1].traceback if task.attempt_log else None),
             attempts=list(task.attempt_log),
             created_at=task.created_at,
-            available_at=task.available_at if task.retry_at is None else task.retry_at,
+            available_at=task.available_at if task.retry_at is None or ended else task.retry_at,
             dispatch_at=rank,
             started_at=task.started_at,
             finished_at=task.finished_at,
@@ -89,7 +89,8 @@ class MemoryInspect(MemoryCore):
     def _cancel(self, task: TaskRecord | None, now: int) -> TaskState | None:
         if task is None:
             return None
-        self._promote(task.queue, now)
+        if task.place != task.ENDED:
+            self._promote(task.queue, now)
         if task.place == task.RUNNING:
             task.cancel_requested = True
         elif task.place != task.ENDED:

@@ -17,10 +17,12 @@ from taskmq.transport.sql.codes import DUE, KEY_UNTIL_END, KEY_WITH_RECORD, KEY_
 from taskmq.transport.sql.dialect import Session
 
 COLUMNS = (
-    *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "due_at", "code", "pweight"),
-    *("max_attempts", "created_at", "expires_at", "deadline_at", "retention", "handler", "idem_key", "key_mode"),
-    *("tags", "body"),
+    *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "max_attempts", "created_at"),
+    *("handler", "body", "code", "pweight"),
+    *("due_at", "expires_at", "deadline_at", "retention", "idem_key", "key_mode", "tags"),
 )
+RARE = COLUMNS.index("due_at")
+"""From here on, columns that most tasks leave at their defaults (NULL, and 0 for key_mode)."""
 
 
 def publish(session: Session, messages: Sequence[Message], now: int, batch: int) -> list[Receipt]:
@@ -32,10 +34,9 @@ def publish(session: Session, messages: Sequence[Message], now: int, batch: int)
         book.promote(now, batch)
     _load_flows(queues, accepted)
     seq = session.next_seq()
-    tasks = []
-    for offset, message in enumerate(accepted):
-        tasks.append(_accept(queues[message.queue], message, seq + offset, now))
-    session.insert_tasks(tasks)
+    session.insert_tasks(
+        [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
+    )
     for book in queues.values():
         book.flush()
     return receipts
@@ -71,20 +72,24 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
         message.priority,
         row.aging_us,
         available_at,
-        available_at if lane is None else None,
-        code or None,
-        weight,
         message.max_attempts,
         now,
-        min((end for end in (expires, deadline) if end is not None), default=None),
+        message.handler,
+        message.body.decode(),
+        code or None,
+        weight,
+        available_at if lane is None else None,
+        _earlier(expires, deadline),
         deadline,
         message.retention,
-        message.handler,
         message.key,
         _key_mode(message),
         msgspec.json.encode(message.tags).decode() if message.tags else None,
-        message.body.decode(),
     )
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 def _key_mode(message: Message) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
 import msgspec
 
+from taskmq.clock import Clock
+from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
     Extend,
@@ -22,10 +25,11 @@ from taskmq.transport.base import (
     Wait,
     WorkerInfo,
 )
+from taskmq.transport.group import Call, Group
 from taskmq.transport.settings import config_drift, refuse_unsupported
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.dialect import Session
+from taskmq.transport.sql.dialect import Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
@@ -37,6 +41,10 @@ class SqlTransport(SqlInspect):
 
     limitations: Mapping[str, str] = {}
 
+    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
+        super().__init__(engine, clock)
+        self._publishes: Group[Sequence[Message], list[Receipt]] = Group(self._publish_together)
+
     # ── the hot path ──
 
     def publish(self, params: Publish) -> list[Receipt]:
@@ -44,9 +52,27 @@ class SqlTransport(SqlInspect):
         messages = params.messages
         if not messages:
             return []
-        receipts = self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
+        receipts = self._publishes.call(messages)
         self._engine.signal()
         return receipts
+
+    def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
+        """Several publishes as one; if one of them is refused, each for itself."""
+        try:
+            receipts = iter(self._publish([message for call in calls for message in call.wish]))
+            for call in calls:
+                call.result = [next(receipts) for _ in call.wish]
+        except (IdempotencyConflict, QueueFull):
+            if len(calls) == 1:
+                raise
+            for call in calls:
+                try:
+                    call.result = self._publish(call.wish)
+                except TaskMQError as error:
+                    call.error = error
+
+    def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
+        return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +56,7 @@ class Settings:
 
 
 class SqliteEngine:
-    """One file: a writing connection behind the writer, and reading connections by thread."""
+    """One file: a writing connection behind the writer, and a few reading ones."""
 
     name = "sqlite"
     capabilities = Capabilities(durable=True, shared=True, notifies=False)
@@ -71,9 +71,7 @@ class SqliteEngine:
 
     def _open(self) -> None:
         self._pid = os.getpid()
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
+        self._idle: deque[sqlite3.Connection] = deque()
         path = self.settings.path
         with self._explained():
             self._connection = self._connect()
@@ -121,18 +119,21 @@ class SqliteEngine:
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection for reading, the thread's own."""
+        """A connection for reading, for one caller at a time."""
         self._check()
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         with map_errors():
-            if connection is None:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
                 connection = self._connect()
-                connection.execute("PRAGMA busy_timeout=5000")
                 connection.execute("PRAGMA query_only=1")
-                self._local.connection = connection
-                with self._readers_lock:
-                    self._readers.append(connection)
-            yield connection
+            try:
+                yield connection
+            finally:
+                if self._closed:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
 
     def _check(self) -> None:
         if self._closed:
@@ -161,9 +162,8 @@ class SqliteEngine:
         self.wake()
         if self._pid != os.getpid():
             return
-        with self._readers_lock:
-            for reader in self._readers:
-                reader.close()
+        while self._idle:
+            self._idle.pop().close()
         self._connection.close()
         self._turnstile.close()
 

@@ -62,19 +62,19 @@ class Wakeup:
         end = time.monotonic() + timeout
         wakes, signals, version = self._wakes, -1, -1
         parameters = {"namespace": namespace, "names": msgspec.json.encode(list(queues)).decode()}
-        while True:
-            with reader() as connection:
+        with reader() as connection:
+            while True:
                 seen, signals_now = _data_version(connection), self._signals
                 if (seen, signals_now) != (version, signals):
                     if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
                         return True
                     version, signals = seen, signals_now
-            with self._changed:
-                left = end - time.monotonic()
-                if self._wakes != wakes or left <= 0:
-                    return False
-                if self._signals == signals:
-                    self._changed.wait(min(POLL, left))
+                with self._changed:
+                    left = end - time.monotonic()
+                    if self._wakes != wakes or left <= 0:
+                        return False
+                    if self._signals == signals:
+                        self._changed.wait(min(POLL, left))
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

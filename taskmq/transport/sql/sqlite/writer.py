@@ -1,12 +1,8 @@
 """One writer a process, many callers a commit. Essay: group commit and the turnstile.
 
 SQLite lets one connection write at a time, and with ``synchronous=FULL`` each commit waits for the disk. Callers that
-come together therefore share a commit: whoever finds the writer free becomes the *leader*, takes everybody who is
-waiting into its transaction, commits once, and wakes them; the first of those who came meanwhile leads next. A lone
-caller pays nothing for it, and there is no thread to start, stop or lose in a fork. Each caller's statements stand in
-a SAVEPOINT of their own: an error undoes them and is raised there only; a failed COMMIT is raised to all of the group.
-(A dedicated writer thread is as fast but costs a lone caller a hop; a plain lock lets the releaser take it again and
-makes groups of two.)
+come together therefore share a transaction (``transport/group.py``). Each caller's statements stand in a SAVEPOINT of
+their own: an error undoes them and is raised there only; a failed COMMIT is raised to all of the group.
 
 Between processes SQLite's own waiting – sleep longer after every miss – is grossly unfair: waits of seconds beside a
 busy writer. So writers pass a *turnstile* of two file locks: who wants to write takes ``next``, then ``main``, then
@@ -20,13 +16,12 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from taskmq.errors import TransportError, TransportUnavailable
+from taskmq.transport.group import Call, Group
 from taskmq.transport.sql.sqlite.errors import map_errors
 
 try:
@@ -35,23 +30,7 @@ except ImportError:  # pragma: no cover - not on this platform: SQLite's own loc
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
-GROUP = 64
-"""Most callers in one commit."""
-
-
-class _Caller:
-    """One caller's work, and how it hears about its end."""
-
-    __slots__ = ("done", "error", "leads", "result", "wake", "work")
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.work = work
-        self.wake = threading.Lock()
-        self.wake.acquire()
-        self.done = False
-        self.leads = False
-        self.result: Any = None
-        self.error: BaseException | None = None
+Work = Callable[[], Any]
 
 
 class Writer:
@@ -60,59 +39,27 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection, turnstile: Turnstile) -> None:
         self._connection = connection
         self._turnstile = turnstile
-        self._mutex = threading.Lock()
-        self._waiting: deque[_Caller] = deque()
-        self._busy = False
+        self.group: Group[Work, Any] = Group(self._commit)
 
     def run(self, work: Callable[[], T]) -> T:
         """Run ``work`` inside a transaction and return its result once it is committed; raises what it raised."""
-        caller = _Caller(work)
-        with self._mutex:
-            self._waiting.append(caller)
-            caller.leads = not self._busy
-            self._busy = True
-        if not caller.leads:
-            caller.wake.acquire()
-        if not caller.done:
-            self._lead()
-        if caller.error is not None:
-            raise caller.error
-        return caller.result  # type: ignore[no-any-return]
+        return self.group.call(work)  # type: ignore[no-any-return]
 
-    def _lead(self) -> None:
-        with self._mutex:
-            group = [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
-        try:
-            self._commit(group)
-        finally:
-            with self._mutex:
-                heir = self._waiting[0] if self._waiting else None
-                self._busy = heir is not None
-            for caller in group:
-                caller.done = True
-                caller.wake.release()
-            if heir is not None:
-                heir.wake.release()
-
-    def _commit(self, group: list[_Caller]) -> None:
-        """One transaction for all of the group; never raises, but leaves the error with those it concerns."""
-        try:
-            with self._turnstile, map_errors():
-                self._begin()
-                try:
-                    if len(group) == 1:
-                        group[0].result = group[0].work()
-                    else:
-                        for caller in group:
-                            self._in_savepoint(caller)
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    raise
-        except BaseException as error:
-            for caller in group:
-                caller.error = caller.error or error
+    def _commit(self, group: Sequence[Call[Work, Any]]) -> None:
+        """One transaction for all of the group."""
+        with self._turnstile, map_errors():
+            self._begin()
+            try:
+                if len(group) == 1:
+                    group[0].result = group[0].wish()
+                else:
+                    for call in group:
+                        self._in_savepoint(call)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def _begin(self) -> None:
         """BEGIN, waiting for programs that do not use the turnstile."""
@@ -127,14 +74,14 @@ class Writer:
                     raise
             time.sleep(random.uniform(0.0002, 0.002))
 
-    def _in_savepoint(self, caller: _Caller) -> None:
+    def _in_savepoint(self, call: Call[Work, Any]) -> None:
         run = self._connection.execute
         run("SAVEPOINT caller")
         try:
             with map_errors():
-                caller.result = caller.work()
+                call.result = call.wish()
         except Exception as error:
-            caller.error = error
+            call.error = error
             if not self._connection.in_transaction:
                 raise  # the engine gave up the whole transaction (disk full, I/O error): nobody's work stands
             run("ROLLBACK TO caller")

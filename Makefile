@@ -1,0 +1,54 @@
+# Every command of this repository. Needs make and Python 3.11 or newer; the rest goes into $(VENV).
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# Where extra words for pytest go: make test ARGS="-k partition". N is the number of test processes.
+ARGS ?=
+N    ?= auto
+
+SOURCES := taskmq tests benchmarks $(wildcard examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test pytest check format bench changelog clean
+
+help:  ## what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/ready  ## a small shop that publishes and works off tasks, on SQLite
+	$(BIN)/python examples/demo/demo.py
+
+test: check pytest  ## everything that must hold before a commit: check, then the test suite
+
+pytest: $(VENV)/ready  ## the test suite alone; ARGS="-k word" selects, N=0 runs in one process
+	$(BIN)/pytest -n $(N) $(ARGS)
+
+check: $(VENV)/ready  ## lint, format, types and the import contract, without running a test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what can be fixed safely
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: $(VENV)/ready  ## how fast it is on this machine
+	$(BIN)/python benchmarks/bench.py
+
+changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases
+	$(BIN)/towncrier build --yes
+
+clean:  ## remove the virtual environment and every cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Anew whenever the dependencies change. A half-made environment has no "ready" and is completed by the next make.
+$(VENV)/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "taskmq needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Say: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+		|| { echo "Python's venv module is missing. On Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios of two sides in one run, medians of alternating rounds. Never a test; see docs/benchmarks.md."""

@@ -1,0 +1,142 @@
+"""What a handler can know about its own task: ``current()`` inside a handler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextvars import ContextVar, Token
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from taskmq.codec import Envelope
+from taskmq.errors import TaskMQError
+from taskmq.message import Delivery
+
+if TYPE_CHECKING:
+    # A LoggerAdapter can be subscripted for type checkers only.
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+
+_log = logging.getLogger("taskmq.task")
+
+
+class Context:
+    """The running task, as its handler sees it.
+
+    ``cancelled``  the task is to stop: it was cancelled, it has run longer than its timeout, or the worker is shutting
+                   down and its grace is over. A handler in a thread has to look at it; nothing can stop a thread.
+    ``progressed`` what the last ``progress`` said: (done, total, note), or None
+    """
+
+    # Made for every task, so it copies nothing: the properties read the delivery and the envelope.
+    __slots__ = ("_delivery", "_envelope", "_log", "cancelled", "progressed")
+
+    def __init__(self, delivery: Delivery, envelope: Envelope) -> None:
+        self._delivery = delivery
+        self._envelope = envelope
+        self._log: _Adapter | None = None
+        self.cancelled = False
+        self.progressed: tuple[float, float | None, str | None] | None = None
+
+    @property
+    def task_id(self) -> str:
+        """The task's id, the same in every attempt."""
+        return self._delivery.id
+
+    @property
+    def attempt(self) -> int:
+        """Which execution this is; the first is 1."""
+        return self._delivery.attempt
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: greater at every claim. Give it to other systems to refuse writes of a stale run."""
+        return self._delivery.epoch
+
+    @property
+    def priority(self) -> int:
+        """0 to 9, larger is more urgent."""
+        return self._delivery.priority
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it came from."""
+        return self._delivery.queue
+
+    @property
+    def handler(self) -> str:
+        """The handler's name."""
+        return self._delivery.handler
+
+    @property
+    def partition(self) -> str | None:
+        """The partition's code; an ordered one starts with ``!``."""
+        return self._delivery.partition
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When it must be finished, by the store's clock, as an aware UTC datetime."""
+        return _utc(self._delivery.deadline_at)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """When the lease ends unless the worker renews it, by the store's clock, as an aware UTC datetime."""
+        return _utc(self._delivery.lease_until)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers it was published with."""
+        return self._envelope.headers
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """The tags it was published with."""
+        return self._envelope.tags
+
+    @property
+    def log(self) -> _Adapter:
+        """A logger whose records carry ``task_id``, ``handler``, ``queue`` and ``attempt``."""
+        if self._log is None:
+            fields: dict[str, Any] = {
+                "task_id": self.task_id,
+                "handler": self.handler,
+                "queue": self.queue,
+                "attempt": self.attempt,
+            }
+            self._log = logging.LoggerAdapter(_log, fields)
+        return self._log
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the handler is: ``done`` of ``total``, and a word about it."""
+        self.progressed = (done, total, note)
+
+
+_current: ContextVar[Context] = ContextVar("taskmq.context")
+
+
+def current() -> Context:
+    """The context of the task that runs here.
+
+    It follows the handler into coroutines and ``asyncio.to_thread``, not into threads that the handler starts itself.
+    Raises TaskMQError outside a handler.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise TaskMQError(
+            "current() has an answer only inside a handler that a worker runs; a plain call of the function has no "
+            "task. In a thread of your own, pass the context to it"
+        ) from None
+
+
+def enter(context: Context) -> Token[Context]:
+    """Make this the current context; give the token to ``leave``."""
+    return _current.set(context)
+
+
+def leave(token: Token[Context]) -> None:
+    """Undo ``enter``."""
+    _current.reset(token)
+
+
+def _utc(us: int | None) -> datetime | None:
+    return None if us is None else datetime.fromtimestamp(us / 1e6, tz=UTC)

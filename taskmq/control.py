@@ -1,0 +1,135 @@
+"""What operators do with many tasks at once: lists, queues, dead letters. Each is a thin face of ``Inspect``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from taskmq.errors import InvalidArgument
+from taskmq.names import check_code, check_key, check_name
+from taskmq.options import refuse_unknown
+from taskmq.queue import QueueConfig
+from taskmq.state import TaskInfo, TaskState
+from taskmq.transport.base import Find, QueueStats, Store
+
+PAGE = 100
+
+
+class TaskQuery:
+    """The tasks that fit some conditions, newest first. Iterating reads page by page, as far as it is iterated."""
+
+    def __init__(self, store: Store, find: Find) -> None:
+        self._store = store
+        self._find = find
+
+    def __iter__(self) -> Iterator[TaskInfo]:
+        for page in self.pages():
+            yield from page
+
+    def pages(self) -> Iterator[list[TaskInfo]]:
+        """The same in pages."""
+        find: Find | None = self._find
+        while find is not None:
+            found = self._store.find(find)
+            yield found.tasks
+            find = None if found.cursor is None else dataclasses.replace(find, after=found.cursor)
+
+    def cancel_all(self) -> int:
+        """Cancel those that have not ended (running ones are asked to stop); returns how many were."""
+        cancelled = 0
+        for page in self.pages():
+            ids = [task.id for task in page if not task.state.terminal]
+            cancelled += sum(state is not None for state in self._store.cancel(ids)) if ids else 0
+        return cancelled
+
+
+class QueueControl:
+    """One queue of the store."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self.name = name
+
+    def pause(self) -> None:
+        """Let nothing more be claimed from it. Running tasks go on."""
+        self._store.pause_queue(self.name, True)
+
+    def resume(self) -> None:
+        """Let it be claimed from again."""
+        self._store.pause_queue(self.name, False)
+
+    def stats(self) -> QueueStats:
+        """How it stands: settings, counts, ages."""
+        found = self._store.stats([self.name])
+        return found[0] if found else QueueStats(name=self.name, config=QueueConfig())
+
+    def configure(self, **changes: Any) -> QueueConfig:
+        """Change fields of its QueueConfig and return the new one; raises InvalidArgument for unknown or wrong ones."""
+        refuse_unknown("queue setting", changes, (field.name for field in dataclasses.fields(QueueConfig)))
+        config = dataclasses.replace(self.stats().config, **changes)
+        self._store.configure_queues({self.name: config}, overwrite=True)
+        return config
+
+
+class DeadLetters:
+    """The tasks of one queue that ended FAILED."""
+
+    def __init__(self, store: Store, queue: str) -> None:
+        self._store = store
+        self._all = task_query(store, queue=queue, state=TaskState.FAILED)
+
+    def list(self, limit: int = PAGE) -> list[TaskInfo]:
+        """The newest ``limit`` of them."""
+        return [task for task, _ in zip(self._all, range(limit), strict=False)]
+
+    def replay(self, *task_ids: str, queue: str | None = None) -> Replayed:
+        """Queue these again with a new budget of attempts, in ``queue`` or their own; False for what is not dead."""
+        return self._store.replay(task_ids, _target(queue))
+
+    def replay_all(self, queue: str | None = None) -> int:
+        """Queue all of them again with a new budget; returns how many there were."""
+        target = _target(queue)
+        return sum(sum(self._store.replay([task.id for task in page], target)) for page in self._all.pages() if page)
+
+    def purge(self) -> int:
+        """Delete them; returns how many there were."""
+        return sum(self._store.purge([task.id for task in page]) for page in self._all.pages() if page)
+
+
+Replayed = list[bool]
+
+
+def task_query(
+    store: Store,
+    *,
+    queue: str | None = None,
+    state: TaskState | str | Iterable[TaskState | str] = (),
+    handler: str | None = None,
+    partition: str | None = None,
+    tag: str | None = None,
+) -> TaskQuery:
+    """The tasks for which every given condition holds; raises InvalidArgument for an unknown state."""
+    states = (state,) if isinstance(state, str) else tuple(state)
+    return TaskQuery(
+        store,
+        Find(
+            queue=None if queue is None else check_name("queue", queue),
+            states=tuple(_state(one) for one in states),
+            handler=None if handler is None else check_name("handler", handler),
+            partition=None if partition is None else check_code(partition),
+            tag=None if tag is None else check_key("tag", tag),
+            limit=PAGE,
+        ),
+    )
+
+
+def _target(queue: str | None) -> str | None:
+    return None if queue is None else check_name("queue", queue)
+
+
+def _state(value: Any) -> TaskState:
+    try:
+        return TaskState(value)
+    except ValueError:
+        raise InvalidArgument(f"state {value!r} is none of {', '.join(TaskState)}") from None

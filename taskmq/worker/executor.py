@@ -1,0 +1,254 @@
+"""One Delivery → Outcome: resolve, decode, call, classify. It never raises and never touches the store.
+
+Each step is a small function that is handed one Attempt. What a handler does to its task is decided here, in
+``_failure`` and ``_answer``; what that does to the queue is the store's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Callable
+from random import Random
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskmq import codec, outcome, signals
+from taskmq.clock import SECOND
+from taskmq.codec import Envelope
+from taskmq.context import Context, enter, leave
+from taskmq.errors import InvalidArgument, PayloadTooLarge
+from taskmq.message import Delivery
+from taskmq.outcome import Outcome
+from taskmq.policy.retry import Retry
+from taskmq.task import Task
+from taskmq.worker.failure import Interrupted, describe, storable, trace
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from taskmq.app import App
+
+log = logging.getLogger("taskmq.worker")
+
+UNKNOWN_FIRST = 5 * SECOND
+UNKNOWN_LONGEST = 300 * SECOND
+UNKNOWN_FOR = 24 * 3600 * SECOND
+UNKNOWN_CLAIMS = UNKNOWN_FOR // UNKNOWN_LONGEST
+"""Claims that 24 h of deferring take."""
+
+_NOTHING = outcome.Ack()
+
+
+class Attempt(msgspec.Struct, eq=False):
+    """One execution. ``overdue_at``: monotonic, when a handler in a thread has used up its timeout."""
+
+    task: Task[..., Any]
+    delivery: Delivery
+    envelope: Envelope
+    context: Context
+    args: list[Any]
+    kwargs: dict[str, Any]
+    overdue_at: float = math.inf
+    coroutine: Any = None
+    """The CoroutineRun of an ``async def`` handler."""
+
+
+class Executor:
+    """Runs handlers, in whichever thread ``run`` is called. ``loop``: gives the event loop for ``async def`` ones."""
+
+    def __init__(self, app: App, loop: Callable[[], AbstractEventLoop], rng: Random | None = None) -> None:
+        self._handlers = app.handlers
+        self._hooks = app.hooks
+        self._max_result = app.config.max_result
+        self._loop = loop
+        self._rng = rng or Random()
+        self._running: set[Attempt] = set()
+
+    # ── from handler threads ──
+
+    def run(self, delivery: Delivery) -> Outcome:
+        """Execute a delivery and say how it ended. Never raises."""
+        try:
+            task = self._handlers.get(delivery.handler)
+            if task is None:
+                return self._unknown(delivery)
+            try:
+                attempt = _decode(task, delivery)
+            except InvalidArgument as error:
+                return self._misfit(delivery, error)
+            return self._attempt(attempt)
+        except Exception as error:  # a fault of taskmq itself must not end the thread that runs handlers
+            log.critical("task %s (%s): the worker failed", delivery.id, delivery.handler, exc_info=True)
+            return _again(delivery, UNKNOWN_FIRST, describe(error), trace(error))
+
+    # ── from the heartbeat thread ──
+
+    def cancel(self, task_id: str) -> None:
+        """Ask the running task to stop: its context says ``cancelled``, and a coroutine is cancelled."""
+        for attempt in list(self._running):
+            if attempt.delivery.id == task_id:
+                attempt.context.cancelled = True
+                if attempt.coroutine is not None:
+                    attempt.coroutine.cancel()
+
+    def overdue(self, now: float) -> None:
+        """Tell handlers in threads that their timeout is over at ``now`` (monotonic); a thread cannot be ended."""
+        for attempt in list(self._running):
+            if now >= attempt.overdue_at and not attempt.context.cancelled:
+                attempt.context.cancelled = True
+                log.warning(
+                    "task %s (%s) runs longer than its timeout: its context says cancelled; a thread cannot be stopped",
+                    attempt.delivery.id,
+                    attempt.delivery.handler,
+                )
+
+    # ── the pipeline ──
+
+    def _attempt(self, attempt: Attempt) -> Outcome:
+        hooks = self._hooks
+        if hooks.before_run:
+            hooks.fire("before_run", attempt.context)
+        self._running.add(attempt)
+        token = enter(attempt.context)
+        try:
+            ended = self._ended(attempt)
+        finally:
+            leave(token)
+            self._running.discard(attempt)
+        if type(ended) is outcome.Dead and hooks.dead:
+            hooks.fire("dead", attempt.context, ended)
+        if hooks.after_run:
+            hooks.fire("after_run", attempt.context, ended)
+        return ended
+
+    def _ended(self, attempt: Attempt) -> Outcome:
+        try:
+            result = self._call(attempt)
+        except (signals.RetryLater, signals.Defer, signals.Dead) as signal:
+            return self._answer(attempt, signal)
+        except BaseException as error:  # a SystemExit, too, ends this task and not the worker
+            return self._failure(attempt, error, "failed")
+        return _NOTHING if result is None else self._success(attempt, result)
+
+    def _call(self, attempt: Attempt) -> Any:
+        task = attempt.task
+        timeout = attempt.envelope.timeout or task.timeout
+        if task.is_coroutine:
+            return self._call_coroutine(attempt, timeout)
+        if timeout is not None:
+            attempt.overdue_at = monotonic() + timeout / SECOND
+        return task.function(*attempt.args, **attempt.kwargs)
+
+    def _call_coroutine(self, attempt: Attempt, timeout: int | None) -> Any:
+        from taskmq.worker.coroutines import CoroutineRun  # asyncio: 35 ms for those who need it
+
+        attempt.coroutine = CoroutineRun(self._loop())
+        if attempt.context.cancelled:  # it was asked to stop before there was a coroutine to cancel
+            attempt.coroutine.cancel()
+        return attempt.coroutine.result(
+            lambda: attempt.task.function(*attempt.args, **attempt.kwargs), timeout and timeout / SECOND
+        )
+
+    # ── classification ──
+
+    def _success(self, attempt: Attempt, result: Any) -> Outcome:
+        try:
+            data = attempt.task.signature.encode_result(result)
+            if data is not None and len(data) > self._max_result:
+                raise PayloadTooLarge(
+                    f"the result of {attempt.task.name} is {len(data):,} bytes; {self._max_result:,} are allowed "
+                    "(max_result): store the data elsewhere and return its address",
+                    size=len(data),
+                    limit=self._max_result,
+                )
+        except InvalidArgument as error:
+            return self._failure(attempt, error, "result")
+        return outcome.Ack(data)
+
+    def _answer(self, attempt: Attempt, signal: signals.RetryLater | signals.Defer | signals.Dead) -> Outcome:
+        """What the handler asked for."""
+        if isinstance(signal, signals.Defer):
+            return outcome.Defer(signal.delay, partition=signal.partition)
+        cause = signal.__cause__ or signal
+        if isinstance(signal, signals.RetryLater):
+            return _again(attempt.delivery, signal.delay, describe(cause), trace(cause), partition=signal.partition)
+        log.error("task %s (%s) is dead: %s", attempt.delivery.id, attempt.delivery.handler, signal.reason)
+        return outcome.Dead(storable(signal.reason), describe(cause), trace(cause))
+
+    def _failure(self, attempt: Attempt, error: BaseException, reason: str) -> Outcome:
+        """By the retry policy. An interrupted one is always tried again: that it was stopped is not its fault."""
+        delivery = attempt.delivery
+        if self._hooks.failed:
+            self._hooks.fire("failed", attempt.context, error)
+        text = describe(error)
+        if not (attempt.task.retry.retries(error) or isinstance(error, Interrupted)):
+            ended: Outcome = outcome.Dead(reason, text, trace(error))
+        else:
+            delay = _policy(attempt).delay(delivery.attempt, self._rng)
+            ended = _again(delivery, delay, text, trace(error))
+        if isinstance(ended, outcome.Dead):
+            log.error("task %s (%s) is dead (%s): %s", delivery.id, delivery.handler, ended.reason, text)
+        else:
+            log.warning("task %s (%s) failed, attempt %d: %s", delivery.id, delivery.handler, delivery.attempt, text)
+        return ended
+
+    def _misfit(self, delivery: Delivery, error: InvalidArgument) -> Outcome:
+        """The stored arguments are not what the handler takes: no attempt can make that good."""
+        log.error("task %s (%s) is dead (arguments): %s", delivery.id, delivery.handler, error)
+        return self._dead_unstarted(delivery, outcome.Dead("arguments", describe(error)))
+
+    def _unknown(self, delivery: Delivery) -> Outcome:
+        """No such handler here. A newer deployment may know it, so the task waits: longer each time, for a day in all.
+
+        The store's now is the lease's start. Age alone is not enough to give up: a task that was published for next
+        week would be dead at its first claim, so it must also have been claimed as often as a day of waiting takes.
+        """
+        age = delivery.lease_until - delivery.lease - delivery.created_at
+        if age >= UNKNOWN_FOR and delivery.epoch >= UNKNOWN_CLAIMS:
+            log.error("task %s is dead: for 24 h no worker knew its handler %r", delivery.id, delivery.handler)
+            error = f"UnknownHandler: no worker knew the handler {delivery.handler!r} for 24 h"
+            return self._dead_unstarted(delivery, outcome.Dead("handler_unknown", error))
+        delay = min(max(age, UNKNOWN_FIRST), UNKNOWN_LONGEST)
+        log.error(
+            "task %s waits %d s: this worker does not know its handler %r; it knows %s",
+            delivery.id,
+            delay // SECOND,
+            delivery.handler,
+            ", ".join(sorted(self._handlers)) or "none",
+        )
+        return outcome.Defer(delay)
+
+    def _dead_unstarted(self, delivery: Delivery, dead: outcome.Dead) -> Outcome:
+        if self._hooks.dead:
+            self._hooks.fire("dead", Context(delivery, Envelope()), dead)
+        return dead
+
+
+def _decode(task: Task[..., Any], delivery: Delivery) -> Attempt:
+    envelope = codec.decode(delivery.body)
+    args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
+    return Attempt(task, delivery, envelope, Context(delivery, envelope), args, kwargs)
+
+
+def _again(delivery: Delivery, delay: int, error: str, traceback: str, *, partition: bool = False) -> Outcome:
+    """A retry, if the budget has one left."""
+    if delivery.attempt >= delivery.max_attempts:
+        return outcome.Dead("max_attempts", error, traceback)
+    return outcome.Retry(delay, error, traceback, partition=partition)
+
+
+def _policy(attempt: Attempt) -> Retry:
+    """The handler's retry policy, with the numbers that were given at the enqueue."""
+    wire = attempt.envelope.retry
+    if wire is None:
+        return attempt.task.retry
+    numbers: dict[str, Any] = {"backoff": wire.backoff, "base": wire.base, "cap": wire.cap, "jitter": wire.jitter}
+    try:
+        return dataclasses.replace(attempt.task.retry, **numbers)
+    except InvalidArgument as error:  # written by another version or another language
+        log.warning("task %s has retry numbers that are none: %s", attempt.delivery.id, error)
+        return attempt.task.retry

@@ -1,0 +1,50 @@
+"""How an exception is written down: one line that says what, and a traceback that is not longer than it may be."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+MAX_TEXT = 2000
+"""Characters of the one line."""
+MAX_TRACEBACK = 8192
+"""Bytes of the traceback. Its end is kept: there the error was raised."""
+
+_OURS = "taskmq.worker."
+
+
+class Interrupted(Exception):
+    """The worker cancelled this coroutine: on request, or because its grace at shutdown is over."""
+
+
+def describe(error: BaseException) -> str:
+    """``Type: message``; an exception whose text cannot be made is named all the same."""
+    kind = type(error).__name__
+    try:
+        message = str(error)
+    except Exception as fault:
+        message = f"(its text cannot be made: __str__ raised {type(fault).__name__})"
+    text = f"{kind}: {message}" if message else kind
+    return storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "… (cut)")
+
+
+def trace(error: BaseException) -> str:
+    """The traceback from the handler on, causes included, cut to 8 KiB."""
+    frames = _from_handler(error.__traceback__)
+    data = storable("".join(traceback.format_exception(type(error), error, frames))).encode()
+    if len(data) <= MAX_TRACEBACK:
+        return data.decode()
+    mark = f"… (cut: the last of {len(data):,} bytes)\n"
+    return mark + data[-(MAX_TRACEBACK - len(mark.encode())) :].decode(errors="ignore")
+
+
+def _from_handler(frames: TracebackType | None) -> TracebackType | None:
+    """Without the frames of the worker, which say nothing about the fault."""
+    while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith(_OURS):
+        frames = frames.tb_next
+    return frames
+
+
+def storable(text: str) -> str:
+    """Text that every store takes: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()

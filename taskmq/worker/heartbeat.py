@@ -1,0 +1,141 @@
+"""The heartbeat: keeps leases alive, names started tasks, learns of cancels and lost leases.
+
+It has a thread of its own and needs nothing from handlers, event loops or the fetch loop: whatever those do, leases
+are renewed every third of the shortest one in hand, all in one call. While the store fails it tries again sooner.
+It stays alive during shutdown until nothing runs any more, or leases would end during a long grace.
+
+What it learns it writes into the job and leaves the rest to others: a job that is lost or cancelled before its start
+gets ``usable_until`` in the past, so whoever takes it will not run it; a running one has its context cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from taskmq.errors import TransportError
+from taskmq.transport.base import Extend, Renewal, Renewed, Transport, WorkerInfo
+from taskmq.worker.jobs import NEVER, Job
+
+if TYPE_CHECKING:
+    from taskmq.worker.executor import Executor
+
+log = logging.getLogger("taskmq.worker")
+
+PER_LEASE = 3
+"""Heartbeats in one lease."""
+LONGEST_PAUSE = 1.0
+"""Seconds until the next try while the store fails."""
+LOOK = 0.5
+"""Seconds between two looks for handlers that have used up their timeout, while anything is in hand."""
+
+
+class Heartbeat:
+    """Extends every lease in ``ledger`` and writes the worker's row (``row`` makes it)."""
+
+    def __init__(
+        self,
+        store: Transport,
+        ledger: set[Job],
+        executor: Executor,
+        row: Callable[[], WorkerInfo],
+        lease: int,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._executor = executor
+        self._row = row
+        self._row_lease = lease
+        self._shortest = lease
+        self._row_due = 0.0
+        self._last = monotonic()
+        self._failing = False
+        self._stopped = False
+        self._bell = Lock()
+        self._bell.acquire()
+
+    def notice(self, lease: int) -> None:
+        """A lease of so many microseconds came in; a shorter one than before makes the heart beat faster."""
+        if lease < self._shortest:
+            self._shortest = lease
+            self._ring()
+
+    def stop(self) -> None:
+        """Let ``run`` return."""
+        self._stopped = True
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(RuntimeError):  # it rings already
+            self._bell.release()
+
+    # ── its own thread ──
+
+    def run(self) -> None:
+        """Beat until stopped."""
+        while not self._stopped:
+            try:
+                self._beat()
+                self._failing = False
+            except TransportError as error:
+                level = logging.DEBUG if self._failing else logging.WARNING
+                log.log(level, "heartbeat: the store fails (%s); %d leases wait", error, len(self._ledger))
+                self._failing = True
+            self._executor.overdue(monotonic())
+            self._bell.acquire(timeout=self._pause())
+
+    def _pause(self) -> float:
+        period = self._shortest / 1e6 / PER_LEASE
+        if self._failing:
+            return min(period / 2, LONGEST_PAUSE)
+        pause = max(0.0, self._last + period - monotonic())
+        return min(pause, LOOK) if self._ledger else pause
+
+    def _beat(self) -> None:
+        now = monotonic()
+        if now >= self._last + self._shortest / 1e6 / PER_LEASE or self._failing:
+            self._renew(now)
+            self._last = now
+        if now >= self._row_due:
+            self._store.heartbeat(self._row(), self._row_lease)
+            self._row_due = now + self._row_lease / 1e6 / PER_LEASE
+
+    def _renew(self, sent: float) -> None:
+        jobs = [job for job in list(self._ledger) if job.outcome is None]
+        self._shortest = min([self._row_lease, *(job.delivery.lease for job in jobs)])
+        if not jobs:
+            return
+        answers = self._store.extend(Extend(items=[Renewal(job.delivery, started=job.started > 0) for job in jobs]))
+        for job, answer in zip(jobs, answers, strict=True):
+            self._renewed(job, answer, sent)
+
+    def _renewed(self, job: Job, answer: Renewed, sent: float) -> None:
+        if job.outcome is not None:
+            return  # it ended meanwhile; that its lease is gone may be because it has been settled
+        if answer.lease_until is None:
+            self._lost(job)
+        elif answer.cancel:
+            job.usable_until = NEVER
+            if job.started:
+                self._executor.cancel(job.delivery.id)
+        else:
+            job.delivery.lease_until = answer.lease_until
+            job.usable_until = min(sent + job.delivery.lease / 1e6, job.start_by)
+
+    def _lost(self, job: Job) -> None:
+        if job.lost:
+            return
+        job.lost = True
+        job.usable_until = NEVER
+        what = "while it ran; it is told to stop" if job.started else "before it was started"
+        delivery = job.delivery
+        log.warning("task %s (%s, epoch %d): LeaseLost %s", delivery.id, delivery.handler, delivery.epoch, what)
+        if job.started:
+            self._executor.cancel(delivery.id)
+
+
+__all__ = ["Heartbeat"]

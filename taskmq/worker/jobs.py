@@ -1,0 +1,88 @@
+"""What a worker has in its hands: jobs and runs. Plain values; who may touch which is said in ``handoff.py``."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+
+import msgspec
+
+from taskmq.message import Delivery
+from taskmq.outcome import Outcome
+
+NEVER = float("-inf")
+"""A ``usable_until`` that has always passed: the job must not be started any more."""
+
+
+class Run:
+    """Followers of one ordered partition, claimed in one reserve: executed one after another behind their head.
+
+    ``rest``    the members nobody has taken yet, in order; whoever pops one owns it
+    ``broken``  a member's lease is lost: nothing of this run may start any more
+    """
+
+    __slots__ = ("broken", "rest")
+
+    def __init__(self) -> None:
+        self.rest: deque[Job] = deque()
+        self.broken = False
+
+
+class Job(msgspec.Struct, eq=False, gc=False):
+    """One delivery from its reserve to its settle. All times are ``time.monotonic``.
+
+    ``band``          the priority deque it belongs to; an aging queue's are all of band 0 and keep claim order
+    ``claimed``       when the store's answer arrived: the hold clock
+    ``usable_until``  it must not be started from here on: lease over, or the task's ``expires`` passed
+    ``start_by``      the part of ``usable_until`` that no heartbeat can move
+    ``started`` and ``ended``  of the handler; 0.0 while not yet
+    ``cleared``       may be started although it is its last attempt: the store knows
+    ``gate``          the lock of the handler thread that waits for this
+    ``lost``          the store said so: somebody else may have the task
+    ``abandoned``     the worker stops, grace is over, and it was told to end
+    ``given_up``      it still ran after that, and has been given back: its late result is dropped
+    ``unsure``        its settle was sent once without an answer
+    """
+
+    delivery: Delivery
+    band: int
+    claimed: float
+    usable_until: float
+    start_by: float
+    cleared: bool
+    run: Run | None = None
+    started: float = 0.0
+    ended: float = 0.0
+    outcome: Outcome | None = None
+    gate: Lock | None = None
+    lost: bool = False
+    abandoned: bool = False
+    given_up: bool = False
+    unsure: bool = False
+
+    def startable(self, now: float) -> bool:
+        """Whether its handler may still be started."""
+        return now < self.usable_until and (self.run is None or not self.run.broken)
+
+
+def job_of(delivery: Delivery, sent: float, received: float) -> Job:
+    """A fresh delivery as a job; ``sent`` and ``received`` enclose the reserve that brought it.
+
+    The lease counts from ``sent``, which is never later than the store's own moment of claiming. The store's clock
+    at the claim is ``lease_until - lease``, so the time left to start needs no wall clock of ours.
+    """
+    lease = delivery.lease
+    start_by = float("inf")
+    if delivery.expires_at is not None:
+        start_by = sent + (delivery.expires_at - (delivery.lease_until - lease)) / 1e6
+    return Job(
+        delivery,
+        0 if delivery.aging else delivery.priority,
+        received,
+        min(sent + lease / 1e6, start_by),
+        start_by,
+        delivery.attempt < delivery.max_attempts,
+    )
+
+
+__all__ = ["NEVER", "Job", "Run", "job_of"]

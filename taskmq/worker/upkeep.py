@@ -1,0 +1,59 @@
+"""Upkeep of the store: promote, reap, delete. Any worker can do it; a named lease makes one at a time do it.
+
+It has a thread of its own, since a slow round must delay neither heartbeats nor fetching.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from contextlib import suppress
+from threading import Event
+
+from taskmq.errors import TransportError
+from taskmq.transport.base import Maintain, Transport
+
+log = logging.getLogger("taskmq.worker")
+
+LOCK = "maintenance"
+LEASE = 5_000_000
+"""Microseconds that the right to do it is taken for; renewed before every round."""
+PERIOD = 1.0
+MOST_ROUNDS = 100
+"""Full rounds in a row before the right is renewed."""
+
+
+class Upkeep:
+    """Calls ``Transport.maintain`` about once a second while it holds the named lease."""
+
+    def __init__(self, store: Transport, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+        self._stopped = Event()
+        self._failing = False
+
+    def stop(self) -> None:
+        """Let ``run`` return after the round under way."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Serve until stopped."""
+        while not self._stopped.wait(PERIOD * random.uniform(0.8, 1.2)):
+            try:
+                if self._store.lock(LOCK, self._owner, LEASE):
+                    self._rounds()
+                self._failing = False
+            except TransportError as error:
+                level = logging.DEBUG if self._failing else logging.WARNING
+                log.log(level, "maintenance: the store fails (%s)", error)
+                self._failing = True
+        with suppress(TransportError):
+            self._store.unlock(LOCK, self._owner)
+
+    def _rounds(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            if self._stopped.is_set() or not self._store.maintain(Maintain()).more:
+                return
+
+
+__all__ = ["Upkeep"]

@@ -1,0 +1,104 @@
+"""The waiter: a thread that blocks in the store's ``wait``, so that the fetch loop never has to.
+
+The fetch loop arms it after a reserve that has emptied the queues, and looks again whenever it returns, for whatever
+reason. Idle, that is one look a second. A store whose ``wait`` returns at once although nothing can be claimed (a queue
+at its rate, say) must not make the two spin: after a few such false alarms there is a pause before the next wait.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+from time import monotonic
+
+from taskmq.errors import TransportError
+from taskmq.transport.base import Transport, Wait
+
+LONGEST_WAIT = 1.0
+SOON = 0.002
+"""Seconds: a wait that ends sooner, with nothing to claim afterwards, was a false alarm."""
+FALSE_ALARMS = 3
+LONGEST_PAUSE = 0.25
+LONGEST_BACKOFF = 2.0
+
+
+class Waiter:
+    """Blocks in ``Transport.wait`` when armed, then calls ``wake``."""
+
+    def __init__(self, store: Transport, queues: Sequence[str], wake: Callable[[], None]) -> None:
+        self._store = store
+        self._params = Wait(queues=queues, timeout=LONGEST_WAIT)
+        self._wake = wake
+        self._go = Lock()
+        self._go.acquire()
+        self._armed = False
+        self._heard = False
+        self._stopped = False
+        self._false_alarms = 0
+        self._failures = 0
+        self._soon = False
+
+    # ── the fetch loop calls ──
+
+    def arm(self, fruitless: bool) -> None:
+        """Wait for work, unless it does already. ``fruitless``: there was nothing to claim after the last alarm."""
+        if self._armed or self._stopped:
+            return
+        self._false_alarms = self._false_alarms + 1 if fruitless and self._soon else 0
+        self._armed = True
+        self._signal()
+
+    def heard(self) -> bool:
+        """Whether a wait has ended since the last call."""
+        heard, self._heard = self._heard, False
+        return heard
+
+    def stop(self) -> None:
+        """Let ``run`` return; a wait under way is cut short."""
+        self._stopped = True
+        self._signal()
+        self._store.wake()
+
+    def _signal(self) -> None:
+        with suppress(RuntimeError):  # signalled already
+            self._go.release()
+
+    # ── its own thread ──
+
+    def run(self) -> None:
+        """Serve until stopped."""
+        while True:
+            self._go.acquire()
+            if self._stopped:
+                return
+            self._pause()
+            self._wait()
+            self._armed = False
+            self._heard = True
+            self._wake()
+
+    def _wait(self) -> None:
+        began = monotonic()
+        self._soon = False
+        try:
+            work = self._store.wait(self._params)
+        except TransportError:
+            self._failures += 1
+            return
+        self._failures = 0
+        self._soon = work and monotonic() - began < SOON
+
+    def _pause(self) -> None:
+        """After failures or false alarms."""
+        pause = 0.0
+        if self._failures:
+            pause = min(LONGEST_BACKOFF, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+        elif self._false_alarms >= FALSE_ALARMS:
+            pause = min(LONGEST_PAUSE, 0.001 * 2 ** min(self._false_alarms - FALSE_ALARMS, 10))
+        if pause and not self._stopped and self._go.acquire(timeout=pause):
+            self._go.release()  # stopped meanwhile
+
+
+__all__ = ["Waiter"]
