@@ -202,6 +202,20 @@ class Queue:
             self._last = flow
         return flow, key
 
+    def take_line(self, n: int) -> list[Pick]:
+        """Take n tasks of a queue that stands alone and knows no partition: its line is the answer."""
+        plain = self.plain
+        if plain is None:
+            return []
+        n = n if self.room is None else min(n, self.room)
+        while len(plain.keys) < n and plain.read is not None:
+            plain.taken = len(plain.keys)
+            plain.head()
+        keys = plain.keys[:n]
+        plain.taken = self.taken = len(keys)
+        self.served += len(keys)
+        return [(self, plain, key) for key in keys]
+
     def follow(self, flow: Flow) -> Key | None:
         """Take a follower of a claimed ordered partition: no turn, no tag."""
         key = flow.head()
@@ -226,6 +240,8 @@ def choose(queues: Sequence[Queue], n: int, prefetch: PrefetchFollowers | None =
 
     ``prefetch(flows, k)`` may read k more keys of each flow in one exchange before followers are taken.
     """
+    if len(queues) == 1 and not queues[0].turns and queues[0].read is None and not queues[0].flows:
+        return queues[0].take_line(n)
     picks: list[Pick] = []
     claimed: list[tuple[Queue, Flow]] = []
     candidates = [queue for queue in queues if queue.room != 0 and queue.best() is not None]

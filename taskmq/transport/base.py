@@ -319,7 +319,7 @@ class Inspect(Protocol):
         ...
 
     def purge(self, task_ids: Sequence[str]) -> int:
-        """Delete ended tasks' records (and their keys) now; returns how many there were."""
+        """Delete ended tasks' records now, and the keys that live as long as they; returns how many there were."""
         ...
 
     def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:

@@ -196,9 +196,7 @@ class Session(Protocol):
 
     def make_ready(self, seq_lanes: Sequence[tuple[int, int]]) -> None: ...
 
-    def claim(
-        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
-    ) -> list[tuple[Any, ...]]:
+    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[list[Any]]:
         """Mark (seq, run_lane) as running in this order; rows of ``reserve.CLAIMED`` in the same order."""
         ...
 
@@ -228,8 +226,12 @@ class Session(Protocol):
         """(seq, lease end, started)."""
         ...
 
+    def succeed(self, rows: Sequence[tuple[int, str | None]], now: int, keep: int) -> None:
+        """Move tasks that succeeded to the history: (seq, result). ``keep``: retention of those without their own."""
+        ...
+
     def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:
-        """Move tasks to the history; columns as in ``settle.FINISHED``."""
+        """Move other tasks to the history; columns as in ``settle.FINISHED``."""
         ...
 
     # idempotency keys

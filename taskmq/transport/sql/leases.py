@@ -45,6 +45,7 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
             _lose(hands, task, blamed, now)
     hands.flush(books=False)
     book.row.lease_end = None
+    book.row.expire_at = now  # what came back may be too late to start
     return len(ended)
 
 

@@ -22,7 +22,9 @@ COLUMNS = (
     *("due_at", "expires_at", "deadline_at", "retention", "idem_key", "key_mode", "tags"),
 )
 RARE = COLUMNS.index("due_at")
-"""From here on, columns that most tasks leave at their defaults (NULL, and 0 for key_mode)."""
+"""From here on, columns that most tasks leave at their defaults …"""
+DEFAULTS = (None, None, None, None, None, 0, None)
+"""… which are these."""
 
 
 def publish(session: Session, messages: Sequence[Message], now: int, batch: int) -> list[Receipt]:

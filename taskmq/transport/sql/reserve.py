@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from taskmq.message import Delivery
 from taskmq.policy import claim
@@ -20,7 +21,7 @@ from taskmq.policy.order import Key
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
-from taskmq.transport.sql.dialect import FlowRow, Session
+from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
 
 CLAIMED = (
     *("seq", "id", "queue_id", "handler", "priority", "attempts", "max_attempts", "epoch", "code"),
@@ -146,39 +147,38 @@ def _read_next_heads(session: Session, picks: Sequence[claim.Pick]) -> None:
 def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: int) -> list[Delivery]:
     """Mark the picks as running, one statement for each length of lease, and make deliveries in pick order."""
     batch = random.getrandbits(62)
-    by_lease: dict[int, list[tuple[int, int | None]]] = {}
-    leases_of: dict[int, int] = {}
-    names: dict[int, tuple[str, bool]] = {}
+    marks: dict[int, list[tuple[int, int | None]]] = {}
     for queue, flow, key in picks:
-        row = queue.ref.row
-        lease = row.lease_us or params.lease
         run = flow.ref.flow_id if flow.ordered and flow.taken > 1 else None
-        by_lease.setdefault(lease, []).append((key[2], run))
-        leases_of[key[2]] = lease
-        names[row.queue_id] = (row.name, bool(row.aging_us))
+        marks.setdefault(queue.ref.row.lease_us or params.lease, []).append((key[2], run))
+    rows = {queue.ref.row.queue_id: queue.ref.row for queue, _, _ in picks}
     made: dict[int, Delivery] = {}
-    for lease, marks in by_lease.items():
-        for task in session.claim(marks, params.worker, now + lease, batch):
-            name, aging = names[task[2]]
-            made[task[0]] = Delivery(
-                id=task[1],
-                queue=name,
-                handler=task[3],
-                body=task[12],
-                priority=task[4],
-                attempt=task[5] + 1,
-                max_attempts=task[6],
-                epoch=task[7],
-                lease_until=now + lease,
-                lease=lease,
-                partition=task[8],
-                aging=aging,
-                expires_at=task[9],
-                deadline_at=task[10],
-                created_at=task[11],
-                token=task[0],
-            )
+    for lease, seqs in marks.items():
+        for task in session.claim(seqs, params.worker, now + lease, batch):
+            made[task[0]] = _delivery(task, rows[task[2]], now + lease, lease)
     return [made[key[2]] for _, _, key in picks]
+
+
+def _delivery(task: Sequence[Any], row: QueueRow, until: int, lease: int) -> Delivery:
+    seq, task_id, _, handler, priority, attempts, budget, epoch, code, expires_at, deadline_at, created_at, body = task
+    return Delivery(
+        id=task_id,
+        queue=row.name,
+        handler=handler,
+        body=body.encode(),
+        priority=priority,
+        attempt=attempts + 1,
+        max_attempts=budget,
+        epoch=epoch,
+        lease_until=until,
+        lease=lease,
+        partition=code,
+        aging=row.aging_us > 0,
+        expires_at=expires_at,
+        deadline_at=deadline_at,
+        created_at=created_at,
+        token=seq,
+    )
 
 
 def _write_back(candidate: claim.Queue) -> None:

@@ -32,7 +32,7 @@ from taskmq.transport.sql.codes import (
 from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
 
 UPDATED = ("state", "due_at", "retry_at", "available_at", "attempts", "blamed", "expiries", "attempt_log")
-FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback", "result")
+FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback")
 
 _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -72,6 +72,7 @@ class Hands:
         self._mates: dict[int, list[TaskRow]] = {}
         self._logs: dict[int, list[Attempt]] = {}
         self._updated: list[tuple[Any, ...]] = []
+        self._succeeded: list[tuple[int, str | None]] = []
         self._finished: list[tuple[Any, ...]] = []
         self._freed: list[tuple[int, str, str]] = []
 
@@ -116,13 +117,16 @@ class Hands:
 
     def settle(self, task: TaskRow, outcome: Outcome) -> bool:
         """One outcome; False if the task stands behind the head of its run."""
+        if task.lane < 0 and isinstance(outcome, Ack):  # unpartitioned: nobody waits for it
+            self.release(task)
+            self.succeed(task, outcome.result)
+            return True
         book = self.books[task.queue_id]
         flow = book.lane(task.lane)
         if not isinstance(outcome, Yield) and any(mate.key < task.key for mate in self._running_mates(task)):
             return False  # a follower before its head is as stale as an old epoch
-        if isinstance(outcome, (Ack, Retry, Dead)):
-            task.attempts += 1
         if isinstance(outcome, (Retry, Dead)):
+            task.attempts += 1
             kind = "retry" if isinstance(outcome, Retry) else "dead"
             self.log(task, kind, outcome.error, outcome.traceback)
         doom = self.doom(task)
@@ -133,7 +137,7 @@ class Hands:
                     self.hand_back(mate)
         self.release(task)
         if isinstance(outcome, Ack):
-            self.finish(task, SUCCEEDED, result=outcome.result)
+            self.succeed(task, outcome.result)
         elif doom is not None:
             self.finish(task, doom)
         elif isinstance(outcome, Dead):
@@ -229,6 +233,13 @@ class Hands:
         counters = (task.attempts, task.blamed, task.expiries)
         self._updated.append((task.state, due, task.retry_at, task.available_at, *counters, text, task.seq))
 
+    def succeed(self, task: TaskRow, result: bytes | None) -> None:
+        """Ended well."""
+        task.state = SUCCEEDED
+        self._succeeded.append((task.seq, None if result is None else result.decode()))
+        if task.idem_key is not None:
+            self._free_key(task, task.idem_key, DEFAULT_RETENTION_OK if task.retention is None else task.retention)
+
     def finish(
         self,
         task: TaskRow,
@@ -237,27 +248,25 @@ class Hands:
         reason: str | None = None,
         error: str | None = None,
         traceback: str | None = None,
-        result: bytes | None = None,
     ) -> None:
-        """Ended: into the history, or away at once when nothing is to be kept."""
+        """Ended otherwise: into the history, or away at once when nothing is to be kept."""
         task.state = state
-        keep = task.retention
-        if keep is None:
-            keep = DEFAULT_RETENTION_OK if state == SUCCEEDED else DEFAULT_RETENTION_BAD
+        keep = DEFAULT_RETENTION_BAD if task.retention is None else task.retention
         log = self._logs.get(task.seq)
         text = msgspec.json.encode(log).decode() if log else None
         delete_at = self.now + keep if keep > 0 else None
-        self._finished.append(
-            (task.seq, state, task.attempts, text, delete_at, reason, error, traceback, result and result.decode())
-        )
-        if task.idem_key is not None and (
-            task.key_mode == KEY_UNTIL_END or (task.key_mode == KEY_WITH_RECORD and keep <= 0)
-        ):
-            self._freed.append((task.queue_id, task.idem_key, task.id))
+        self._finished.append((task.seq, state, task.attempts, text, delete_at, reason, error, traceback))
+        if task.idem_key is not None:
+            self._free_key(task, task.idem_key, keep)
+
+    def _free_key(self, task: TaskRow, key: str, keep: int) -> None:
+        if task.key_mode == KEY_UNTIL_END or (task.key_mode == KEY_WITH_RECORD and keep <= 0):
+            self._freed.append((task.queue_id, key, task.id))
 
     def flush(self, *, books: bool = True) -> None:
         """Write everything; ``books=False`` leaves the queues' own rows to the caller."""
         self.session.update_tasks(self._updated)
+        self.session.succeed(self._succeeded, self.now, DEFAULT_RETENTION_OK)
         self.session.finish(self._finished, self.now)
         self.session.free_keys(self._freed)
         if books:

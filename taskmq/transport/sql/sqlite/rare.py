@@ -53,7 +53,7 @@ SELECT :seq, id, :queue, 1, :lane, priority, :aging, :now, code, pweight, epoch,
 """
 DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
 PURGED = """
-SELECT h.id, h.queue_id, idem_key FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
+SELECT h.id, h.queue_id, idem_key, key_mode FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
 WHERE h.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
 PAUSE = """
@@ -96,9 +96,7 @@ class Rare:
     def delete_old(self, now: int, limit: int) -> int:
         """Delete ended tasks whose retention is over, with their keys; and keys and workers whose own time is over."""
         old = self._run(OLD_TASKS, (now, limit)).fetchall()
-        self.free_keys(
-            [(queue, key, task) for task, queue, key, mode in old if key is not None and mode != KEY_WITH_TTL]
-        )
+        self._free_keys_of(old)
         if old:
             self._run(DELETE_HISTORY, (as_json_list(row[0] for row in old),))
         self._run(DELETE_KEYS, (now, limit))
@@ -130,6 +128,11 @@ class Rare:
         if rows:
             self._run_many(FREE_KEYS, rows)
 
+    def _free_keys_of(self, rows: Sequence[tuple[str, int, str | None, int]]) -> None:
+        """Free the keys of deleted records (id, queue_id, key, mode), but for those with a life of their own."""
+        gone = [row for row in rows if row[3] != KEY_WITH_TTL]
+        self.free_keys([(queue, key, task) for task, queue, key, _ in gone if key is not None])
+
     def unfinished(self, task_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Seq and queue of these tasks, as far as they have not ended."""
         rows = self._run(UNFINISHED, (as_json_list(task_ids), self.namespace))
@@ -153,7 +156,7 @@ class Rare:
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks and their keys."""
         rows = self._run(PURGED, (as_json_list(task_ids), self.namespace)).fetchall()
-        self.free_keys([(queue, key, task) for task, queue, key in rows if key is not None])
+        self._free_keys_of(rows)
         self._run_many(DELETE_ENDED, [(row[0],) for row in rows])
         return len(rows)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from taskmq.policy.order import Key
 from taskmq.transport.sql.dialect import FlowRow, QueueRow, TaskRow
-from taskmq.transport.sql.publish import COLUMNS, RARE
+from taskmq.transport.sql.publish import COLUMNS, DEFAULTS, RARE
 from taskmq.transport.sql.reserve import CLAIMED
 from taskmq.transport.sql.settle import UPDATED
 from taskmq.transport.sql.sqlite.rare import Rare, as_json_list
@@ -177,13 +177,23 @@ _KEPT = (
     *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
     *("replays", "created_at", "started_at", "retention", "handler", "idem_key", "key_mode", "tags", "body"),
 )
-FINISH = f"""
+_INTO_HISTORY = f"""
 INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, state, attempts, attempt_log, delete_at,
   reason, error, traceback, result)
-SELECT {_columns(*_KEPT, prefix="t.")}, :now, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
-  coalesce(json_extract(j.value, '$[3]'), t.attempt_log), {_fields(5, 4)}
+SELECT {_columns(*_KEPT, prefix="t.")}, :now"""
+FINISH = f"""{_INTO_HISTORY}, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
+  coalesce(json_extract(j.value, '$[3]'), t.attempt_log), {_fields(4, 4)}, NULL
 FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
 WHERE json_extract(j.value, '$[4]') IS NOT NULL
+"""
+_SUCCEEDED = f"""{_INTO_HISTORY}, 4, t.attempts+1, t.attempt_log, :now+coalesce(t.retention, :keep),
+  NULL, NULL, NULL, """
+SUCCEED = f"""{_SUCCEEDED}json_extract(j.value, '$[1]')
+FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
+WHERE coalesce(t.retention, 1)>0
+"""
+SUCCEED_SILENTLY = f"""{_SUCCEEDED}NULL
+FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=j.value WHERE coalesce(t.retention, 1)>0
 """
 DELETE_TASKS = "DELETE FROM taskmq_tasks WHERE seq IN (SELECT value FROM json_each(?))"
 
@@ -275,8 +285,8 @@ class SqliteSession(Rare):
 
     def insert_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
         """New tasks: many rows a statement, and only the columns that are not at their defaults."""
-        full = [row for row in rows if any(row[RARE:])]
-        usual = [row[:RARE] for row in rows if not any(row[RARE:])] if len(full) < len(rows) else []
+        full = [row for row in rows if row[RARE:] != DEFAULTS]
+        usual = [row[:RARE] for row in rows if row[RARE:] == DEFAULTS]
         for group, (many, one) in ((usual, _USUAL), (full, _FULL)):
             whole = len(group) - len(group) % ROWS
             for start in range(0, whole, ROWS):
@@ -301,16 +311,14 @@ class SqliteSession(Rare):
         if seq_lanes:
             self._run(MAKE_READY, (as_json_list(seq_lanes),))
 
-    def claim(
-        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
-    ) -> list[tuple[Any, ...]]:
+    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[list[Any]]:
         """Mark as running; the claimed rows in the same order."""
         seqs = as_json_list(seq for seq, _ in picks)
         self._run(CLAIM, {"until": until, "worker": worker, "batch": batch, "seqs": seqs})
         runs = [seq for seq, run in picks if run is not None]
         if runs:
             self._run(MARK_RUNS, (as_json_list(runs),))
-        return [(*row[:-1], row[-1].encode()) for row in self._read(CLAIMED_ROWS, (seqs,))]
+        return self._read(CLAIMED_ROWS, (seqs,))
 
     def running(self, seqs: Sequence[int]) -> list[TaskRow]:
         """Tasks by seq."""
@@ -341,6 +349,17 @@ class SqliteSession(Rare):
         """New lease ends."""
         if rows:
             self._run(RENEW, {"rows": as_json_list((seq, end, int(started)) for seq, end, started in rows), "now": now})
+
+    def succeed(self, rows: Sequence[tuple[int, str | None]], now: int, keep: int) -> None:
+        """Into the history, with a result or without."""
+        if rows:
+            seqs = as_json_list(seq for seq, _ in rows)
+            parameters = {"now": now, "keep": keep}
+            if any(result is not None for _, result in rows):
+                self._run(SUCCEED, {**parameters, "rows": as_json_list(rows)})
+            else:
+                self._run(SUCCEED_SILENTLY, {**parameters, "rows": seqs})
+            self._run(DELETE_TASKS, (seqs,))
 
     def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:
         """Into the history."""
