@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 ARGS ?=
 N    ?= auto
 
-SOURCES := taskmq tests benchmarks $(wildcard examples)
+SOURCES := taskmq tests bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test pytest check format bench changelog clean
@@ -16,7 +16,7 @@ help:  ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/ready  ## a small shop that publishes and works off tasks, on SQLite
-	$(BIN)/python examples/demo/demo.py
+	$(BIN)/python -m examples.demo.demo
 
 test: check pytest  ## everything that must hold before a commit: check, then the test suite
 
@@ -33,8 +33,11 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-bench: $(VENV)/ready  ## how fast it is on this machine
-	$(BIN)/python benchmarks/bench.py
+# About ten minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent
+bench: $(VENV)/ready  ## every figure of docs/benchmarks.md, measured on this machine
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey urgent; do \
+		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases
 	$(BIN)/towncrier build --yes

@@ -40,7 +40,7 @@ def main(tasks: int) -> None:
             many = opened(place / f"many-{order}.db", order, tasks, 0)
             late = opened(place / f"late-{order}.db", order, 1000, tasks)
             for n, rounds in ((1, 400), (10, 200)):
-                sides = [lambda s=store: claims(s, n) for store in (few, many, late)]  # type: ignore[misc]
+                sides = [lambda s=store: claims(s, n) for store in (few, many, late)]
                 alternate(sides, 20)
                 base, large, future = alternate(sides, rounds)
                 name = f"{order}, claim of {n}, p50:"

@@ -42,7 +42,7 @@ def main() -> None:
             huey = SqliteHuey("bench", filename=f"{place}/huey-{setting}-{fsync}.db", fsync=fsync)
             task = huey.task()(lambda text: None)
             with App(f"sqlite:///{place}/ours-{setting}-{fsync}.db?synchronous={setting}") as app:
-                sides = [lambda: ours(app), lambda: theirs(task)]  # noqa: B023  # used inside the loop
+                sides = [lambda: ours(app), lambda: theirs(task)]
                 alternate(sides, 1)
                 fast, slow = alternate(sides, 5)
             name = f"enqueue: by 100 at {setting.upper()} / huey {'fsync' if fsync else 'default'}"

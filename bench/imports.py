@@ -10,7 +10,7 @@ import sys
 
 from bench.common import alternate, report, seconds
 
-DRIVERS = "sqlalchemy sqlite3 redis psycopg pymysql pika asyncio click rich".split()
+DRIVERS = ["sqlalchemy", "sqlite3", "redis", "psycopg", "pymysql", "pika", "asyncio", "click", "rich"]
 
 
 def run(code: str) -> float:

@@ -6,11 +6,11 @@ python -m bench.partition_scale [PARTITIONS]
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 
 from bench.common import acknowledge, alternate, claim, fill, folder, message, report
 from taskmq.transport.base import Store
 from taskmq.transport.registry import open_store
-from time import perf_counter
 
 BATCH = 10
 CLAIMS = 20

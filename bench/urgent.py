@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-import threading
 from time import perf_counter, sleep
 
 from bench.common import folder, report

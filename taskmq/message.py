@@ -1,4 +1,4 @@
-"""The two values that travel between app, store and worker: Message (what is published) and Delivery (what is claimed)."""
+"""The two values that travel between app, store and worker: Message (published) and Delivery (claimed)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
     def digest(self) -> str:
-        """What "same content" means for an idempotency key: everything but the id and the key itself."""
+        """What "same content" means for an idempotency key: everything but id and key; a default counts as absent."""
         partition = self.partition
+        now = self.run_after == Moment(0, relative=True)
         content = (
             self.handler,
             self.body,
             self.priority,
-            self.run_after,
+            None if now else self.run_after,
             (partition.code, partition.weight, partition.max_running) if partition else None,
             self.expires,
             self.deadline,

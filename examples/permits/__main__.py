@@ -25,8 +25,8 @@ def main(words: list[str] | None = None) -> int:
     asked = _parser().parse_args(words)
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("handled.jsonl", "workers.log"):
-        (out / name).unlink(missing_ok=True)
+    for old in (*out.glob("permits.db*"), out / "handled.jsonl", out / "workers.log"):
+        old.unlink(missing_ok=True)
     try:
         events = read_events(asked.path)
     except (OSError, KeyError, ValueError) as error:

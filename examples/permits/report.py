@@ -27,7 +27,7 @@ section { background: white; border: 1px solid #e3e8ee; border-radius: 8px; padd
 .ok { background: #2e7d4f } .bad { background: #c8372d }
 .cards { display: flex; flex-wrap: wrap; gap: 12px }
 .card { flex: 1 1 150px; background: white; border: 1px solid #e3e8ee; border-radius: 8px; padding: 12px 16px }
-.card b { display: block; font-size: 24px } .card span { color: #66727f; font-size: 13px }
+.card b { display: block; font-size: 20px; white-space: nowrap } .card span { color: #66727f; font-size: 13px }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid #e3e8ee; vertical-align: top }
 th { color: #66727f; font-weight: 600 } td.n, th.n { text-align: right }
@@ -111,8 +111,8 @@ def _kills(found: Figures) -> str:
     other = f" {found.repeated_otherwise} more were repeated for another reason (a lease ran out on a busy machine)."
     return _section(
         "The kills",
-        "A delivery is repeated when its handler had been started and the store did not know yet that it was done. "
-        "What the worker held without having started it is not a repetition: it runs once, elsewhere."
+        "A delivery is repeated when its handler had been started and the store did not know yet that it was done: it "
+        "was cut off, or its outcome was on the way. What the worker held and had not started runs once, elsewhere."
         + (other if found.repeated_otherwise else ""),
         _table(header, rows, numbers=range(1, 5)),
     )
@@ -143,7 +143,11 @@ def _resources(found: Figures) -> str:
     shown, rest = dict(values[:SHOWN_RESOURCES]), values[SHOWN_RESOURCES:]
     if rest:
         shown[f"{len(rest)} others"] = sum(count for _, count in rest)
-    return _section("Events by resource", "Who did what was recorded: events.", charts.bars(shown) if shown else "")
+    return _section(
+        "Events by resource",
+        "How many of the handled events each person had recorded.",
+        charts.bars(shown) if shown else "",
+    )
 
 
 def _sequences(found: Figures) -> str:
@@ -152,7 +156,7 @@ def _sequences(found: Figures) -> str:
     variants = Counter(tuple(codes[name] for name in names) for names in found.sequence_of_case.values())
     common = variants.most_common(SHOWN_SEQUENCES)
     colors = _colors(codes, activities, common)
-    chart = charts.strips([(f"{count:,} cases", sequence) for sequence, count in common], colors) if common else ""
+    chart = charts.strips([(_cases(count), sequence) for sequence, count in common], colors) if common else ""
     legend = "".join(_key(code, name, colors) for name, code in codes.items() if code in colors)
     rows = [
         (case, str(len(names)), " → ".join(codes[name] for name in names))
@@ -211,6 +215,10 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterab
 
     lines = [line("th", header), *(line("td", row) for row in rows)]
     return f"<table>{''.join(f'<tr>{cells}</tr>' for cells in lines)}</table>"
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count:,} cases"
 
 
 def _times(count: int) -> str:

@@ -132,6 +132,8 @@ class Rig:
     def run(self) -> Run:
         """Publish, work, kill, finish; raises RunFailed."""
         with self._app:
+            if not self._app.store.capabilities.shared:
+                raise RunFailed(f"several processes cannot share {self._app.config.safe_url}")
             self._publish()
             started_at = _now()
             try:

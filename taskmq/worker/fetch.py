@@ -215,28 +215,14 @@ class Fetch:
         self._waiter.arm(fruitless=not deliveries)
 
     def _accept(self, reserved: Reserved, sent: float) -> None:
-        """Put deliveries on the desk. Several of one ordered partition are a run: only the head is offered."""
+        """Put deliveries on the desk."""
         now = monotonic()
-        heads: list[Job] = []
-        runs: list[Run] = []
-        first_of: dict[tuple[str, str], Job] = {}
-        jobs = [job_of(delivery, sent, now) for delivery in reserved.deliveries]
-        for job in jobs:
-            code = job.delivery.partition
-            if code is not None and job.delivery.ordered:
-                head = first_of.setdefault((job.delivery.queue, code), job)
-                if head is not job:
-                    if head.run is None:
-                        head.run = Run()
-                        runs.append(head.run)
-                    job.run = head.run
-                    head.run.rest.append(job)
-                    continue
-            heads.append(job)
+        deliveries = reserved.deliveries
+        jobs = [job_of(delivery, sent, now) for delivery in deliveries]
+        heads, runs = _runs(jobs)
         self._settling.ledger.update(jobs)
-        self.on_lease(min(job.delivery.lease for job in jobs))
-        last = jobs[-1].delivery
-        self._ahead = last.lease_until - last.lease - time_ns() // 1000
+        self.on_lease(min([delivery.lease for delivery in deliveries]))
+        self._ahead = deliveries[-1].lease_until - deliveries[-1].lease - time_ns() // 1000
         wake = prefetch.hands(len(heads), self._settling.brisk)
         self._desk.put(heads, runs, wake)
         self._short_handed = now + prefetch.COMPANY if wake < len(heads) else None
@@ -290,7 +276,8 @@ class Fetch:
         need = prefetch.wait_for_company(self._settling.gap, self._settling.in_hand)
         if need is not None:
             window = self._until(now, now + prefetch.COMPANY if timer is None else min(timer, now + prefetch.COMPANY))
-            if self._desk.sleep(need, window) or self._desk.outcomes:
+            # A thread without a job must not wait for company while the store may have one for it.
+            if self._desk.sleep(need, window, eager=self._hungry) or self._desk.outcomes:
                 return
         self._desk.sleep(1, None if timer is None else timer - monotonic())
 
@@ -309,6 +296,27 @@ class Fetch:
         if self._shutdown.asked:
             times.append(self._shutdown.next_time(monotonic()))
         return min(times, default=None)
+
+
+def _runs(jobs: list[Job]) -> tuple[list[Job], list[Run]]:
+    """The jobs to offer, and the runs: of several jobs of one ordered partition only the head is offered."""
+    heads: list[Job] = []
+    runs: list[Run] = []
+    first_of: dict[tuple[str, str], Job] = {}
+    for job in jobs:
+        delivery = job.delivery
+        head = job
+        if delivery.partition is not None and delivery.ordered:
+            head = first_of.setdefault((delivery.queue, delivery.partition), job)
+        if head is job:
+            heads.append(job)
+            continue
+        if head.run is None:
+            head.run = Run()
+            runs.append(head.run)
+        job.run = head.run
+        job.run.rest.append(job)
+    return heads, runs
 
 
 __all__ = ["Fetch"]

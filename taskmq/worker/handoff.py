@@ -56,6 +56,7 @@ class Desk:
         self._parked: deque[Lock] = deque()
         self._runs: list[Run] = []
         self._need = OUT_OF_REACH
+        self._eager = False
         self._wake = Lock()
         self._wake.acquire()
 
@@ -63,7 +64,8 @@ class Desk:
 
     def put(self, heads: list[Job], runs: list[Run], wake: int) -> None:
         """Offer jobs, in order, and wake ``wake`` threads. Of a run, only its head is offered."""
-        self._runs += runs
+        if runs:
+            self._runs = [run for run in self._runs if run.rest] + runs
         bands = self._by_priority
         for job in heads:
             bands[job.band].append(job)
@@ -93,6 +95,8 @@ class Desk:
             self._parked.append(own)
             job = self.look()
             if job is None and not self.closed:
+                if self._eager and self.outcomes:
+                    self.wake()
                 own.acquire()
                 continue
             try:
@@ -143,6 +147,8 @@ class Desk:
             return job
         self._by_priority[job.band].appendleft(job)
         self._release(1)
+        if self.closed:
+            self.wake()  # closed in this very moment: the fetch thread may have looked here already
         return None
 
     def ask_mark(self, job: Job, own: Lock) -> None:
@@ -219,13 +225,19 @@ class Desk:
 
     # ── the fetch thread sleeps ──
 
-    def sleep(self, need: int, timeout: float | None) -> bool:
-        """Sleep until ``need`` outcomes lie here or somebody calls ``wake``; False when the time (seconds) is over."""
+    def sleep(self, need: int, timeout: float | None, *, eager: bool = False) -> bool:
+        """Sleep until ``need`` outcomes lie here or somebody calls ``wake``; False when the time (seconds) is over.
+
+        ``eager``: a thread that has nothing to do is a reason to wake up, too, if there is any outcome at all.
+        """
         self._need = need
-        woken = len(self.outcomes) >= need
+        self._eager = eager
+        outcomes = self.outcomes
+        woken = len(outcomes) >= need or (eager and bool(outcomes) and bool(self._parked) and not self.waiting())
         if not woken:
             woken = self._wake.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         self._need = OUT_OF_REACH
+        self._eager = False
         return woken
 
     def wake(self) -> None:

@@ -61,7 +61,6 @@ class Heartbeat:
     def notice(self, lease: int) -> None:
         """A lease of so many microseconds came in; a shorter one than before makes the heart beat faster."""
         if lease < self._shortest:
-            self._shortest = lease
             self._ring()
 
     def stop(self) -> None:
@@ -97,16 +96,17 @@ class Heartbeat:
 
     def _beat(self) -> None:
         now = monotonic()
+        jobs = list(self._ledger)
+        self._shortest = min([self._row_lease, *(job.delivery.lease for job in jobs)])
         if now >= self._last + self._shortest / 1e6 / PER_LEASE or self._failing:
-            self._renew(now)
+            self._renew(jobs, now)
             self._last = now
         if now >= self._row_due:
             self._store.heartbeat(self._row(), self._row_lease)
             self._row_due = now + self._row_lease / 1e6 / PER_LEASE
 
-    def _renew(self, sent: float) -> None:
-        jobs = [job for job in list(self._ledger) if job.outcome is None]
-        self._shortest = min([self._row_lease, *(job.delivery.lease for job in jobs)])
+    def _renew(self, jobs: list[Job], sent: float) -> None:
+        """Also what has ended and could not be settled yet: its outcome must not be lost to a store that was full."""
         if not jobs:
             return
         answers = self._store.extend(Extend(items=[Renewal(job.delivery, started=job.started > 0) for job in jobs]))

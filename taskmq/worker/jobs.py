@@ -14,6 +14,9 @@ NEVER = float("-inf")
 """A ``usable_until`` that has always passed: the job must not be started any more."""
 
 
+FOREVER = float("inf")
+
+
 class Run:
     """Followers of one ordered partition, claimed in one reserve: executed one after another behind their head.
 
@@ -71,18 +74,13 @@ def job_of(delivery: Delivery, sent: float, received: float) -> Job:
     The lease counts from ``sent``, which is never later than the store's own moment of claiming. The store's clock
     at the claim is ``lease_until - lease``, so the time left to start needs no wall clock of ours.
     """
-    lease = delivery.lease
-    start_by = float("inf")
+    usable_until = sent + delivery.lease / 1e6
+    start_by = FOREVER
     if delivery.expires_at is not None:
-        start_by = sent + (delivery.expires_at - (delivery.lease_until - lease)) / 1e6
-    return Job(
-        delivery,
-        0 if delivery.aging else delivery.priority,
-        received,
-        min(sent + lease / 1e6, start_by),
-        start_by,
-        delivery.attempt < delivery.max_attempts,
-    )
+        start_by = sent + (delivery.expires_at - (delivery.lease_until - delivery.lease)) / 1e6
+        usable_until = min(usable_until, start_by)
+    band = 0 if delivery.aging else delivery.priority
+    return Job(delivery, band, received, usable_until, start_by, delivery.attempt < delivery.max_attempts)
 
 
 __all__ = ["NEVER", "Job", "Run", "job_of"]

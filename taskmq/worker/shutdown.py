@@ -31,10 +31,12 @@ class Shutdown:
         self._executor = executor
         self._grace = grace
         self._grace_end = float("inf")
+        self._begun = False
 
     def ask(self, grace: float | None = None) -> None:
         """Begin, or hurry: an earlier end of grace wins. From any thread, also in a signal handler."""
         self._grace_end = min(self._grace_end, monotonic() + (self._grace if grace is None else grace))
+        self._desk.closed = True  # from this moment nothing starts, even what a reserve under way still brings
         self.asked = True
         self._desk.wake()
 
@@ -45,7 +47,8 @@ class Shutdown:
 
     def step(self, now: float) -> None:
         """Withdraw what has not been started; once grace is over, cancel what runs, and a moment later give it back."""
-        if not self._desk.closed:
+        if not self._begun:
+            self._begun = True
             log.info("stopping: %d running, %d held go back", self._running(), self._desk.held())
             self._desk.close()
         self._settling.give_back(self._desk.take_back_all())

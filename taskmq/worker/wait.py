@@ -20,7 +20,9 @@ LONGEST_WAIT = 1.0
 SOON = 0.002
 """Seconds: a wait that ends sooner, with nothing to claim afterwards, was a false alarm."""
 FALSE_ALARMS = 3
+FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.25
+FIRST_BACKOFF = 0.025
 LONGEST_BACKOFF = 2.0
 
 
@@ -92,13 +94,18 @@ class Waiter:
 
     def _pause(self) -> None:
         """After failures or false alarms."""
-        pause = 0.0
-        if self._failures:
-            pause = min(LONGEST_BACKOFF, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
-        elif self._false_alarms >= FALSE_ALARMS:
-            pause = min(LONGEST_PAUSE, 0.001 * 2 ** min(self._false_alarms - FALSE_ALARMS, 10))
+        pause = pause_before(self._failures, self._false_alarms) * random.uniform(0.5, 1.0)
         if pause and not self._stopped and self._go.acquire(timeout=pause):
             self._go.release()  # stopped meanwhile
 
 
-__all__ = ["Waiter"]
+def pause_before(failures: int, false_alarms: int) -> float:
+    """Seconds to pause before the next wait, after so many failures or false alarms in a row."""
+    if failures:
+        return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures, 10))
+    if false_alarms >= FALSE_ALARMS:
+        return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(false_alarms - FALSE_ALARMS, 10))
+    return 0.0
+
+
+__all__ = ["Waiter", "pause_before"]

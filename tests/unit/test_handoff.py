@@ -208,6 +208,25 @@ def test_sleep_says_when_the_time_is_over() -> None:
     assert not Desk(1).sleep(1, 0.001)
 
 
+def test_an_eager_sleep_ends_when_a_thread_runs_out_of_jobs() -> None:
+    """While the store may have more, a thread without a job does not wait until many outcomes have come together."""
+    desk = Desk(1)
+    own = threading.Lock()
+    own.acquire()
+    desk.put([job()], [], wake=0)
+
+    def handle() -> None:
+        while (found := desk.take(own)) is not None:
+            desk.done(found, Ack())
+
+    thread = threading.Thread(target=handle)
+    thread.start()
+    assert desk.sleep(100, 10.0, eager=True)
+    assert len(desk.outcomes) == 1
+    desk.close()
+    thread.join()
+
+
 @pytest.mark.parametrize("wake", [1, 8])
 def test_no_wake_up_is_lost(wake: int) -> None:
     """Eight threads and one fetcher that hand over 20,000 jobs under constant switching never all sleep."""

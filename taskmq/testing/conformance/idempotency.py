@@ -57,6 +57,14 @@ def publish_compares_everything_that_matters(kit: Kit) -> None:
         assert _conflict(kit, [kit.message("B", key="k", **other)]).task_id == kit.id("A"), other
 
 
+def publish_takes_defaults_for_absent(kit: Kit) -> None:
+    """Defaults count as absent: saying them does not make other content (§7)."""
+    kit.publish("A", key="k")
+    explicit = kit.message("B", key="k", priority=0, max_attempts=3, delay=0, tags=(), key_until="retention")
+    (receipt,) = kit.publish_all([explicit])
+    assert (receipt.id, receipt.duplicate) == (kit.id("A"), True)
+
+
 def publish_keeps_keys_apart_by_queue(kit: Kit) -> None:
     """The same key in two queues is two keys (§7, scope)."""
     kit.publish("A", queue="one", key="k", args=[1])

@@ -11,25 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from taskmq.codec import Envelope, encode
 from taskmq.durations import Moment
-from taskmq.errors import TransportError
 from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
 from taskmq.queue import Partition, QueueConfig
 from taskmq.state import TaskInfo, TaskState
-from taskmq.testing.clock import FakeClock
+from taskmq.testing.conformance.places import LEASE, MANY_ROUNDS, SECOND, Factory, Places, us
 from taskmq.transport.base import (
     Extend,
     Find,
-    Maintain,
-    Maintained,
     PartitionInfo,
     Publish,
     QueueStats,
@@ -43,79 +39,15 @@ from taskmq.transport.base import (
     Store,
 )
 
-Factory = Callable[[FakeClock, Path], Store]
 
-SECOND = 1_000_000
-LEASE = 30.0
-_MANY_ROUNDS = 1000
-
-
-def us(seconds: float) -> int:
-    """Seconds as the store counts them."""
-    return round(seconds * SECOND)
-
-
-class Kit:
-    """One store in one place, and the names of its tasks. Closes and empties what it opened."""
+class Kit(Places):
+    """One store in one place, and the names of its tasks."""
 
     def __init__(self, factory: Factory, place: Path) -> None:
-        self.clock = FakeClock()
-        self.place = place
-        self._factory = factory
-        self._opened: list[Store] = []
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._held: dict[str, Delivery] = {}
-        self.store = self.open()
-
-    def __enter__(self) -> Kit:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        capabilities = self.store.capabilities
-        try:
-            if capabilities.shared or capabilities.durable:
-                self.open().flush()
-        except TransportError:
-            if error is None:
-                raise
-        finally:
-            for store in self._opened:
-                store.close()
-
-    def open(self) -> Store:
-        """One more store on the same data, with the same clock."""
-        store = self._factory(self.clock, self.place)
-        self._opened.append(store)
-        return store
-
-    # ── time ──
-
-    @property
-    def now(self) -> int:
-        """The store's time."""
-        return self.clock.now()
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self.clock.advance(seconds)
-
-    def lose_leases(self) -> None:
-        """Let so much time pass that leases of the usual length end, and have the store notice."""
-        self.advance(LEASE + 1)
-        self.maintain()
-
-    def maintain(self) -> Maintained:
-        """Housekeeping until nothing is left to do; returns the sums."""
-        promoted = reaped = deleted = 0
-        for _ in range(_MANY_ROUNDS):
-            done = self.store.maintain(Maintain())
-            promoted, reaped, deleted = promoted + done.promoted, reaped + done.reaped, deleted + done.deleted
-            if not done.more:
-                return Maintained(promoted=promoted, reaped=reaped, deleted=deleted)
-        raise AssertionError("maintain never ends")
+        super().__init__(factory, place)
 
     # ── publish ──
 
@@ -130,6 +62,7 @@ class Kit:
         partition: str | None = None,
         weight: int | None = None,
         delay: float | None = None,
+        run_after: Moment | None = None,
         expires: float | None = None,
         deadline: float | None = None,
         key_ttl: float | None = None,
@@ -143,7 +76,7 @@ class Kit:
             handler=handler,
             body=encode(Envelope(args=msgspec.Raw(msgspec.json.encode(list(args))), headers=dict(headers or {}))),
             partition=None if partition is None else Partition(partition, weight=weight),
-            run_after=_from_now(delay),
+            run_after=run_after or _from_now(delay),
             expires=_from_now(expires),
             deadline=_from_now(deadline),
             key_ttl=None if key_ttl is None else us(key_ttl),
@@ -174,7 +107,7 @@ class Kit:
 
     def claim(self, n: int = 1, *queues: str, **options: Any) -> list[str]:
         """Names of what one worker gets who asks for n tasks, and again while the store says ``more``."""
-        for _ in range(_MANY_ROUNDS):
+        for _ in range(MANY_ROUNDS):
             got = self.reserve(n, *queues, **options)
             if got.deliveries or not got.more:
                 return [self.name(delivery.id) for delivery in got.deliveries]
@@ -318,3 +251,6 @@ def needs(*capabilities: str) -> Callable[[Callable[[Kit], None]], Callable[[Kit
         return scenario
 
     return mark
+
+
+__all__ = ["LEASE", "SECOND", "Factory", "Kit", "names", "needs", "us"]

@@ -201,6 +201,18 @@ def aging_retry_stands_by_its_new_time(kit: Kit) -> None:
     assert kit.claim_one_by_one(3) == ["B", "A", "C"]
 
 
+def aging_retry_that_blocks_its_partition_stands_by_its_new_time(kit: Kit) -> None:
+    """Only an ordered partition is excepted: a retry that blocks a parallel one recomputes dispatch_at, too (§4)."""
+    kit.configure(order="aging")
+    kit.publish("A", partition="x")
+    kit.claim()
+    kit.advance(1)
+    kit.publish("B", partition="x")
+    kit.retry("A", delay=10, partition=True)
+    kit.advance(10)
+    assert kit.claim_one_by_one(2) == ["B", "A"]
+
+
 def aging_retry_in_an_ordered_partition_keeps_its_key(kit: Kit) -> None:
     """In an ordered partition of an aging queue the retried task keeps its key (§4)."""
     kit.configure(order="aging")

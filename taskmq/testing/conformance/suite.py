@@ -9,16 +9,32 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from taskmq.testing.conformance.kit import Factory, Kit
 
 Scenario = Callable[[Kit], None]
 
 FAMILIES = (
-    *("publish", "idempotency", "delays", "order", "fairness", "partitions", "runs", "settle", "retries", "results"),
+    *(
+        "publish",
+        "idempotency",
+        "delays",
+        "order",
+        "fairness",
+        "turns",
+        "partitions",
+        "runs",
+        "settle",
+        "retries",
+        "results",
+    ),
     *("leases", "poison", "expiry", "cancel", "hold", "dead_letters", "gates", "inspect", "workers", "locks"),
     *("lifecycle", "concurrency", "processes"),
 )
 """The promise families: a module of this package each."""
+
+pytest.register_assert_rewrite(*(f"{__package__}.{family}" for family in FAMILIES))
 
 
 class Skipped(Exception):
@@ -41,7 +57,7 @@ def scenarios(families: Collection[str] = FAMILIES) -> dict[str, Scenario]:
 
 
 def run(scenario: Scenario, factory: Factory, folder: Path) -> None:
-    """Run one scenario on a store of its own, in a new place below ``folder``; raises Skipped where it does not apply."""
+    """Run one scenario on a store of its own, in a new place below ``folder``; raises Skipped if it does not apply."""
     place = folder / f"q{uuid.uuid4().hex[:16]}"
     place.mkdir()
     with Kit(factory, place) as kit:
@@ -68,8 +84,6 @@ def conformance(factory: Factory, supports: Collection[str] | None = None) -> di
 
 
 def _test(scenario: Scenario, factory: Factory) -> Callable[..., None]:
-    import pytest
-
     def test(tmp_path: Path) -> None:
         try:
             run(scenario, factory, tmp_path)

@@ -1,0 +1,176 @@
+"""Several processes on one store, and what is left when one is killed (§10). For stores that are shared."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from taskmq.outcome import Ack
+from taskmq.state import TaskState
+from taskmq.testing.conformance.kit import LEASE, Kit, names, needs
+from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
+
+PATIENCE = 60.0
+
+Job = Callable[[Store, Connection, int], None]
+
+
+@contextmanager
+def _children(kit: Kit, count: int, job: Job) -> Iterator[list[Connection]]:
+    """Fork so many processes, each with a store of its own; they begin together. Yields their pipes."""
+    context = multiprocessing.get_context("fork")  # the factory may be a lambda, which only a fork can take along
+    barrier = context.Barrier(count)
+
+    def run(pipe: Connection, number: int) -> None:
+        store = kit.open()
+        barrier.wait(PATIENCE)
+        job(store, pipe, number)
+        store.close()
+
+    pipes, children = [], []
+    for number in range(count):
+        mine, theirs = context.Pipe()
+        child = context.Process(target=run, args=(theirs, number), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test runner only wait
+            child.start()
+        theirs.close()
+        pipes.append(mine)
+        children.append(child)
+    try:
+        yield pipes
+        for child in children:
+            child.join(PATIENCE)
+    finally:
+        for child in children:
+            child.kill()
+            child.join(PATIENCE)
+        for pipe in pipes:
+            pipe.close()
+
+
+def _answer(pipe: Connection) -> Any:
+    assert pipe.poll(PATIENCE), "a child process gave no answer"
+    return pipe.recv()
+
+
+def _answers(kit: Kit, count: int, job: Job) -> list[Any]:
+    with _children(kit, count, job) as pipes:
+        return [_answer(pipe) for pipe in pipes]
+
+
+@needs("shared")
+def processes_share_out_the_tasks(kit: Kit) -> None:
+    """Workers in three processes take each task once, and none is lost (§10.1, §10.2)."""
+    wanted = names("T", 150)
+    kit.publish(*wanted)
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        mine: list[str] = []
+        while got := store.reserve(Reserve(queues=["q"], limit=3, worker=f"w{number}")).deliveries:
+            assert all(store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in got])))
+            mine += [delivery.id for delivery in got]
+        pipe.send(mine)
+
+    done = [kit.name(task_id) for mine in _answers(kit, 3, job) for task_id in mine]
+    assert Counter(done) == Counter(wanted)
+    assert set(kit.states(*wanted)) == {TaskState.SUCCEEDED}
+
+
+@needs("shared")
+def processes_share_keys(kit: Kit) -> None:
+    """One key, one task, from several processes at once (§10.7)."""
+    messages = [kit.message(f"T{number}", key="k", args=[1]) for number in range(4)]
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        (receipt,) = store.publish(Publish(messages=[messages[number]]))
+        pipe.send((receipt.id, receipt.duplicate))
+
+    answers = _answers(kit, 4, job)
+    assert len({task_id for task_id, _ in answers}) == 1
+    assert sorted(duplicate for _, duplicate in answers) == [False, True, True, True]
+
+
+@needs("shared")
+def processes_share_limits(kit: Kit) -> None:
+    """max_running holds over several processes that claim at once (§8, §10.6)."""
+    kit.configure(max_running=5)
+    kit.publish(*names("T", 40))
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        claimed = 0
+        for _ in range(5):
+            claimed += len(store.reserve(Reserve(queues=["q"], limit=2, worker=f"w{number}")).deliveries)
+        pipe.send(claimed)
+
+    assert sum(_answers(kit, 3, job)) == 5
+    assert kit.stats().running == 5
+
+
+@needs("shared")
+def processes_share_ordered_partitions(kit: Kit) -> None:
+    """Of several processes that ask at once one gets an ordered partition (§6)."""
+    kit.publish(*names("T", 9), partition="!x")
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        got = store.reserve(Reserve(queues=["q"], limit=4, worker=f"w{number}"))
+        pipe.send([delivery.id for delivery in got.deliveries])
+
+    claims = [mine for mine in _answers(kit, 3, job) if mine]
+    assert [[kit.name(task_id) for task_id in mine] for mine in claims] == [names("T", 4)]
+
+
+@needs("shared")
+def processes_killed_lose_nothing(kit: Kit) -> None:
+    """A worker killed with -9 loses nothing: its tasks come back when their leases end, in order (§10.1, §2)."""
+    kit.publish(*names("T", 6))
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        got = store.reserve(Reserve(queues=["q"], limit=3, worker="doomed")).deliveries
+        store.settle(Settle(items=[Settlement(got[0], Ack())]))
+        pipe.send(None)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    _answers(kit, 1, job)
+    assert kit.states("T1", "T2") == [TaskState.SUCCEEDED, TaskState.RUNNING]
+    assert kit.claim(9, worker="alive") == ["T4", "T5", "T6"]
+    kit.ack("T4", "T5", "T6")
+    kit.advance(LEASE)
+    assert kit.claim(9, worker="alive") == ["T2", "T3"]
+
+
+@needs("shared")
+def processes_killed_while_publishing_tell_the_truth(kit: Kit) -> None:
+    """A publish that returned is in the store, though its process was killed right after (§10.1)."""
+    messages = [kit.message(f"T{number}") for number in range(300)]
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        for message in messages:
+            store.publish(Publish(messages=[message]))
+            pipe.send(message.id)
+
+    told: list[str] = []
+    with _children(kit, 1, job) as (pipe,):
+        told.append(_answer(pipe))
+        while len(told) < 50:
+            told.append(_answer(pipe))
+        kit.store.publish(Publish(messages=[]))
+        (child,) = multiprocessing.active_children()
+        child.kill()
+        child.join(PATIENCE)
+        try:
+            while pipe.poll(0):
+                told.append(pipe.recv())
+        except (EOFError, ConnectionError):
+            pass
+    stored = {kit.id(name) for name in kit.claim(300)}
+    assert set(told) <= stored
+    kit.publish("after")
+    assert kit.claim(9) == ["after"]
