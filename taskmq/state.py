@@ -41,6 +41,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     traceback: str | None = None
     worker: str | None = None
+    started_at: int | None = None
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``epoch``      claims; the fencing token
     ``reason``     why it is dead: ``failed``, ``max_attempts``, ``poison``, ``handler_unknown``, or the handler's own
     ``result``     what the handler returned, decoded from JSON
+    ``started_at`` start of the execution that runs, or that ended it; ``worker`` who ran it
     ``attempts``   the executions that failed, oldest first (long histories keep the first and the last ones)
     """
 

@@ -171,7 +171,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _settlements(self, picks: list[tuple[int, Outcome]]) -> tuple[Settle, Settle]:
         pairs = [(self.held[index % len(self.held)], outcome) for index, outcome in picks] if self.held else []
-        sides = [[Settlement(pair[side], outcome) for pair, outcome in pairs] for side in (0, 1)]
+        sides = [
+            [Settlement(pair[side], outcome, 1000 * number) for number, (pair, outcome) in enumerate(pairs)]
+            for side in (0, 1)
+        ]
         return Settle(items=sides[0]), Settle(items=sides[1])
 
     @rule(picks=st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=5))

@@ -87,10 +87,14 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """One delivery and how it ended."""
+    """One delivery and how it ended.
+
+    ``started_ago``: microseconds since its handler was started, by the worker's clock; None when it never was.
+    """
 
     delivery: Delivery
     outcome: Outcome
+    started_ago: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +301,7 @@ class PartitionInfo:
     held_by: str | None = None
     """The task id whose death stopped the partition (``on_dead="hold"``)."""
     worker: str | None = None
+    """Who holds an ordered partition."""
 
 
 class Inspect(Protocol):

@@ -40,10 +40,10 @@ from threading import Lock
 from time import monotonic, time_ns
 
 from taskmq.errors import OutcomeUnknown, TransportError
-from taskmq.transport.base import Extend, Renewal, Reserve, Reserved, Settle, Settlement, Transport
+from taskmq.transport.base import Extend, Renewal, Reserve, Reserved, Settle, Transport
 from taskmq.worker import prefetch
 from taskmq.worker.handoff import OUT_OF_REACH, Desk
-from taskmq.worker.jobs import NEVER, Job, Run, job_of
+from taskmq.worker.jobs import NEVER, Job, Run, job_of, settlement
 from taskmq.worker.options import Options
 from taskmq.worker.settling import Settling
 from taskmq.worker.shutdown import Shutdown
@@ -183,10 +183,10 @@ class Fetch:
     def _exchange(self, room: int) -> None:
         """Settle everything pending and reserve into the room, whichever there is, in one exchange."""
         jobs = self._settling.pending[:]
-        settle = Settle(items=[Settlement(job.delivery, job.outcome) for job in jobs if job.outcome is not None])
+        sent = monotonic()
+        settle = Settle(items=[settlement(job, sent) for job in jobs])
         options = self._options
         reserve = Reserve(queues=options.queues, limit=room, worker=options.name, lease=options.lease)
-        sent = monotonic()
         reserved: Reserved | None = None
         if jobs and room:
             answers, reserved = self._store.settle_and_reserve(settle, reserve)

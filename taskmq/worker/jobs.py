@@ -8,7 +8,8 @@ from threading import Lock
 import msgspec
 
 from taskmq.message import Delivery
-from taskmq.outcome import Outcome
+from taskmq.outcome import Outcome, Yield
+from taskmq.transport.base import Settlement
 
 NEVER = float("-inf")
 """A ``usable_until`` that has always passed: the job must not be started any more."""
@@ -83,4 +84,9 @@ def job_of(delivery: Delivery, sent: float, received: float) -> Job:
     return Job(delivery, band, received, usable_until, start_by, delivery.attempt < delivery.max_attempts)
 
 
-__all__ = ["NEVER", "Job", "Run", "job_of"]
+def settlement(job: Job, now: float) -> Settlement:
+    """What the store is told of an ended job. Its start is told as an age: the store's clock is not ours."""
+    return Settlement(job.delivery, job.outcome or Yield(), round((now - job.started) * 1e6) if job.started else None)
+
+
+__all__ = ["NEVER", "Job", "Run", "job_of", "settlement"]

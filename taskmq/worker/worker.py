@@ -150,15 +150,20 @@ class Worker:
         Raises ConfigError or TransportError when the app's store cannot be opened.
         """
         with self._starting:
-            if self._started_at:
-                raise TaskMQError(f"worker {self.name} has been started before: make another one")
+            if self._started_at or self._finished.is_set():
+                raise TaskMQError(f"worker {self.name} has been started or stopped before: make another one")
             store = self.app.store
             self._started_at = time_ns() // 1000
         self._report_drift(store)
         self._wire(store)
         log.info("worker %s: queues %s, %s", self.name, ",".join(self.options.queues), self._describe())
         self.app.hooks.fire("worker_start", self)
-        self._launch()
+        try:
+            self._launch()
+        except BaseException:  # no more threads to be had: end those that did start
+            self._shutdown.ask(0.0)
+            self._end()
+            raise
 
     def stop(self, grace: Duration | None = None) -> None:
         """Stop in the order told above and wait for the end; ``grace`` overrides the worker's own.
@@ -300,7 +305,12 @@ class Worker:
 
     def _report_drift(self, store: Store) -> None:
         """Settings in code that differ from the store's: an operator's change survives a deployment."""
-        for queue, fields in store.configure_queues(self.app.config.queues).items():
+        try:
+            drift = store.configure_queues(self.app.config.queues)
+        except TransportError as error:
+            log.warning("the store fails (%s): whether the queues' settings drifted is not known", error)
+            return
+        for queue, fields in drift.items():
             log.warning("queue %s: the store's %s differ from the app's; the store's hold", queue, ", ".join(fields))
 
     def _row(self) -> WorkerInfo:

@@ -10,12 +10,22 @@ from typing import Any
 
 import pytest
 
-from taskmq import App, TaskState, TransportError
+from taskmq import App, Retry, TaskState, TransportError
 from taskmq.testing.signals import Gate, Record
 
 MakeSite = Callable[..., Any]
 POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
-EVERYTHING = ("reserve", "settle", "settle_and_reserve", "extend", "wait", "maintain", "lock", "heartbeat")
+EVERYTHING = (
+    "reserve",
+    "settle",
+    "settle_and_reserve",
+    "extend",
+    "wait",
+    "maintain",
+    "lock",
+    "heartbeat",
+    "configure_queues",
+)
 
 
 @POOLS
@@ -91,8 +101,6 @@ def test_a_lost_answer_is_no_second_run_and_no_alarm(site: MakeSite, caplog: pyt
 
 def test_a_last_attempt_is_not_started_while_the_store_cannot_be_told(site: MakeSite) -> None:
     """A failing mark is tried again, and the handler runs only after it has succeeded."""
-    from taskmq import Retry
-
     one = site()
     app: App = one.app
     ran = Record[int]()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from taskmq import App, Retry, TaskState, current
+from taskmq import App, QueueConfig, Retry, TaskState, current
 from taskmq.outcome import Ack
 from taskmq.testing.clock import FakeClock
 from taskmq.testing.faulty import Faulty
@@ -98,6 +99,48 @@ def test_heartbeats_keep_the_lease_of_a_long_task(site: MakeSite, pool: str) -> 
     assert [app.get(handle.id).attempt for handle in handles] == [1, 1]
 
 
+def test_a_slow_maintenance_round_delays_no_heartbeat(site: MakeSite) -> None:
+    """Leases are renewed although the store is busy with its housekeeping for long."""
+    one = site(lease=0.2)
+    app: App = one.app
+    gate = Gate()
+
+    @app.task
+    def long() -> None:
+        gate.pass_through()
+
+    handle = long.enqueue()
+    one.faulty.hang("maintain")
+    with app.worker() as worker:
+        gate.arrivals.wait()
+        one.faulty.faults.wait()
+        beats(one.faulty, len(one.faulty.answered("extend")) + 5)
+        gate.open()
+        assert worker.drain(10)
+        one.faulty.heal()
+    assert app.get(handle.id).epoch == 1
+
+
+def test_a_handler_in_a_thread_is_told_when_its_timeout_is_over(site: MakeSite) -> None:
+    """Nothing can end a thread, so a handler that runs longer than its timeout sees ``cancelled``."""
+    app: App = site().app
+    saw = Record[bool]()
+    pause = threading.Lock()
+    pause.acquire()
+
+    @app.task(timeout=0.01)
+    def slow() -> None:
+        for _ in range(2000):
+            if current().cancelled:
+                break
+            pause.acquire(timeout=0.005)
+        saw.add(current().cancelled)
+
+    slow.enqueue()
+    with app.worker():
+        assert saw.wait() == [True]
+
+
 def test_heartbeats_name_the_started_ones(site: MakeSite) -> None:
     """The store learns which deliveries are running and which only wait."""
     one = site(lease=0.2)
@@ -121,8 +164,6 @@ def test_heartbeats_name_the_started_ones(site: MakeSite) -> None:
 
 def test_a_short_lease_of_one_queue_quickens_the_heart(site: MakeSite) -> None:
     """The heart beats three times in the shortest lease in hand, not in the app's."""
-    from taskmq import QueueConfig
-
     one = site(lease=3600, queues={"quick": QueueConfig(lease=0.2)})
     app: App = one.app
     gate = Gate()
@@ -154,8 +195,6 @@ def test_a_cancel_reaches_a_running_handler(site: MakeSite, pool: str) -> None:
             pause.acquire(timeout=0.005)
         saw.add(current().cancelled)
         raise ValueError("stopped half-way")
-
-    import threading
 
     pause = threading.Lock()
     pause.acquire()

@@ -116,13 +116,16 @@ def test_a_worker_is_started_once(app: App) -> None:
     worker = app.worker()
     with pytest.raises(TaskMQError, match="not been started"):
         worker.drain()
-    with worker, pytest.raises(TaskMQError, match="started before"):
+    with worker, pytest.raises(TaskMQError, match="before"):
         worker.start()
 
 
 def test_a_worker_that_was_never_started_stops_at_once(app: App) -> None:
-    """Stopping is always possible."""
-    app.worker().stop()
+    """Stopping is always possible, and final."""
+    worker = app.worker()
+    worker.stop()
+    with pytest.raises(TaskMQError, match="before"):
+        worker.start()
 
 
 def test_published_work_wakes_an_idle_worker(site: MakeSite) -> None:

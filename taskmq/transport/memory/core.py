@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from itertools import count
 
+from sortedcontainers import SortedList
+
 from taskmq.clock import Clock, SystemClock
 from taskmq.errors import TransportError
 from taskmq.state import TaskState
@@ -29,6 +31,8 @@ class MemoryCore:
     def _reset(self) -> None:
         self._queues: dict[str, QueueRecord] = {}
         self._tasks: dict[str, TaskRecord] = {}
+        self._ended: SortedList[tuple[int, str]] = SortedList()
+        """(end of retention, task id)."""
         self._keys: dict[tuple[str, str], tuple[str, str, int | None]] = {}
         self._locks: dict[str, tuple[str, int]] = {}
         self._workers: dict[str, tuple[WorkerInfo, int]] = {}
@@ -55,11 +59,13 @@ class MemoryCore:
         task.delete_at = now + task.retention(state)
         if task.message.key_until == "finished" and task.message.key_ttl is None:
             self._free_key(task)
+        self._ended.add((task.delete_at, task.id))
         if task.delete_at <= now:
             self._delete(task)
 
     def _delete(self, task: TaskRecord) -> None:
         del self._tasks[task.id]
+        self._ended.remove((task.delete_at, task.id))
         self._free_key(task, delete=True)
 
     def _free_key(self, task: TaskRecord, delete: bool = False) -> None:

@@ -113,6 +113,7 @@ class MemoryInspect(MemoryCore):
         self._promote(target, now)
         if target is not task.queue:
             self._free_key(task)
+        self._ended.remove((task.delete_at, task.id))
         task.queue, task.seq = target, next(self._seq)
         task.state = task.reason = task.error = task.traceback = task.finished_at = task.delete_at = None
         task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = None
@@ -180,7 +181,7 @@ class MemoryInspect(MemoryCore):
             running=len(flow.running),
             blocked_until=flow.blocked_until,
             held_by=flow.held_by,
-            worker=queue.tasks[flow.running[0][2]].worker if flow.running else None,
+            worker=queue.tasks[flow.running[0][2]].worker if flow.ordered and flow.running else None,
         )
 
     def workers(self) -> list[WorkerInfo]:

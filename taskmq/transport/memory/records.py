@@ -246,12 +246,14 @@ class QueueRecord:
         """Stand in line, without any change to the flow's standing yet."""
         task.flow = flow
         task.place = task.WAITING
+        task.worker = task.started_at = None
         flow.line.add(task.key())
         self._watch_expiry(task)
 
     def wait_until(self, task: TaskRecord, due: int) -> None:
         """Wait outside the line."""
         task.place = task.DUE
+        task.worker = task.started_at = None
         self.due.add((due, task.seq, None))
         self._watch_expiry(task)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from urllib.parse import parse_qsl, urlsplit
 
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError, IdempotencyConflict
 from taskmq.message import Delivery, Message
-from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
+from taskmq.outcome import Ack, Dead, Defer, Retry, Yield
 from taskmq.policy import claim
 from taskmq.policy.lease import reason_of_death
 from taskmq.policy.order import Key
@@ -33,6 +34,7 @@ from taskmq.transport.base import (
     Reserve,
     Reserved,
     Settle,
+    Settlement,
     Wait,
     WorkerInfo,
 )
@@ -229,7 +231,7 @@ class MemoryTransport(MemoryInspect):
                     results.append(False)
                     continue
                 self._promote(task.queue, now)
-                results.append(self._settle(task, item.outcome, now))
+                results.append(self._settle(task, item, now))
             self._work.notify_all()
             return results
 
@@ -243,12 +245,14 @@ class MemoryTransport(MemoryInspect):
         task = self._tasks.get(delivery.id)
         return task if task and task.place == task.RUNNING and task.epoch == delivery.epoch else None
 
-    def _settle(self, task: TaskRecord, outcome: Outcome, now: int) -> bool:
-        queue, flow = task.queue, task.flow
+    def _settle(self, task: TaskRecord, item: Settlement, now: int) -> bool:
+        queue, flow, outcome = task.queue, task.flow, item.outcome
         assert flow is not None
         head = flow.running[0] == task.key() if flow.ordered else True
         if not head and not isinstance(outcome, Yield):
             return False  # a follower before its head is as stale as an old epoch
+        if item.started_ago is not None:
+            task.started_at = now - item.started_ago
         if isinstance(outcome, (Retry, Dead, Ack)):
             task.attempts += 1
         if isinstance(outcome, (Retry, Dead)):
@@ -289,6 +293,7 @@ class MemoryTransport(MemoryInspect):
             error=outcome.error,
             traceback=outcome.traceback,
             worker=task.worker,
+            started_at=task.started_at,
         )
 
     @staticmethod
@@ -303,17 +308,18 @@ class MemoryTransport(MemoryInspect):
         queue = task.queue
         due = now + delay
         task.retry_at = due if delay else None
+        task.expires_at = task.deadline_at  # it was started in time
+        if not flow.ordered:
+            task.available_at = due
         if flow.ordered or (whole_partition and flow is not queue.plain):
             queue.stand(task, flow)
             if delay:
                 queue.block(flow, due, task.seq)
+        elif delay:
+            flow.retrying += 1
+            queue.wait_until(task, due)
         else:
-            task.available_at = due
-            if delay:
-                flow.retrying += 1
-                queue.wait_until(task, due)
-            else:
-                queue.enter(task)
+            queue.enter(task)
 
     def _hand_back(self, task: TaskRecord) -> None:
         """Back in its place, unblamed."""
@@ -332,7 +338,6 @@ class MemoryTransport(MemoryInspect):
         queue.leases.remove((task.lease_until, task.seq))
         flow.running.remove(task.key())
         queue.running -= 1
-        task.worker = None
 
     def _die(self, task: TaskRecord, reason: str, error: str | None, traceback: str | None, now: int) -> None:
         task.reason, task.error, task.traceback = reason, error, traceback
@@ -368,20 +373,19 @@ class MemoryTransport(MemoryInspect):
             if until > now or (len(ended) >= limit and until != ended[-1].lease_until):
                 break
             ended.append(queue.tasks[seq])
-        blamed = self._blamed(ended)
+        blamed = self._blamed(queue, ended)
         for task in ended:
             if task.place == task.RUNNING:
                 self._lose(task, blamed, now)
         return len(ended)
 
     @staticmethod
-    def _blamed(ended: Iterable[TaskRecord]) -> set[int]:
-        """Who was started: named by a heartbeat, or the first unsettled of its batch or of its run."""
-        blamed = {task.seq for task in ended if task.started}
-        groups: dict[tuple[int, str | None], TaskRecord] = {}
-        for task in sorted(ended, key=lambda task: task.position):
-            groups.setdefault((task.batch, task.code if task.run else None), task)
-        return blamed | {task.seq for task in groups.values()}
+    def _blamed(queue: QueueRecord, ended: Iterable[TaskRecord]) -> set[int]:
+        """Who was started: named by a heartbeat, or the first unsettled of its batch (in this queue) or of its run."""
+        firsts: dict[tuple[int, str | None], TaskRecord] = {}
+        for task in sorted((queue.tasks[seq] for _, seq in queue.leases), key=lambda task: task.position):
+            firsts.setdefault((task.batch, task.code if task.run else None), task)
+        return {task.seq for task in ended if task.started} | {task.seq for task in firsts.values()}
 
     def _lose(self, task: TaskRecord, blamed: set[int], now: int) -> None:
         """A lost task, and everything behind it in its run: what ended is counted, the rest goes back unblamed."""
@@ -401,15 +405,22 @@ class MemoryTransport(MemoryInspect):
         """An ended lease: back in line, or ended for good."""
         queue, flow = task.queue, task.flow
         assert flow is not None
-        worker = task.worker
         self._release(task)
         task.expiries += 1
         if blamed:
             task.blamed += 1
             task.attempts += 1
+            task.expires_at = task.deadline_at
             append_attempt(
                 task.attempt_log,
-                Attempt(attempt=task.attempts, epoch=task.epoch, ended_at=now, outcome="lease expired", worker=worker),
+                Attempt(
+                    attempt=task.attempts,
+                    epoch=task.epoch,
+                    ended_at=now,
+                    outcome="lease expired",
+                    worker=task.worker,
+                    started_at=task.started_at,
+                ),
             )
         reason = reason_of_death(
             attempts=task.attempts,
@@ -450,8 +461,8 @@ class MemoryTransport(MemoryInspect):
                 promoted += queue.promote(now, limit)
                 reaped += self._reap(queue, now, limit)
                 self._expire(queue, now)
-            for task in [t for t in self._tasks.values() if t.delete_at is not None and t.delete_at <= now][:limit]:
-                self._delete(task)
+            while self._ended and self._ended[0][0] <= now and deleted < limit:
+                self._delete(self._tasks[self._ended[0][1]])
                 deleted += 1
             for at in [at for at, (_, _, end) in self._keys.items() if end is not None and end <= now][:limit]:
                 del self._keys[at]
@@ -482,9 +493,11 @@ class MemoryTransport(MemoryInspect):
             return True
 
     def _has_work(self, names: Iterable[str]) -> bool:
+        now = self._now()
         for queue in (self._queues[name] for name in names if name in self._queues):
             full = queue.config.max_running is not None and queue.running >= queue.config.max_running
-            if not queue.paused and not full and (queue.plain.line or queue.turns):
+            due = any(line and line[0][0] <= now for line in (queue.due, queue.leases))
+            if due or (not queue.paused and not full and (queue.plain.line or queue.turns)):
                 return True
         return False
 
@@ -515,7 +528,8 @@ class MemoryTransport(MemoryInspect):
     def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
         """Write the worker's row."""
         with self._lock:
-            self._workers[worker.id] = (worker, self._now() + ttl)
+            now = self._now()
+            self._workers[worker.id] = (replace(worker, seen_at=now), now + ttl)
 
     def forget(self, worker_id: str) -> None:
         """Remove a worker's row."""

@@ -114,6 +114,8 @@ class TaskRow(msgspec.Struct, array_like=True):
     key_mode: int
     pweight: int | None
     retry_at: int | None
+    expires_at: int | None
+    started_at: int | None
 
     @property
     def key(self) -> Key:
@@ -212,6 +214,10 @@ class Session(Protocol):
         """Running tasks whose lease is over, in order of (lease end, seq); those that end together stay together."""
         ...
 
+    def first_in_hands(self, queue_id: int, batches: Sequence[int]) -> list[int]:
+        """Seqs of the first running task of each of these batches, and of each run claimed in one of them."""
+        ...
+
     def expired(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
         """Waiting tasks that were not started in time, earliest first."""
         ...
@@ -226,8 +232,8 @@ class Session(Protocol):
         """(seq, lease end, started)."""
         ...
 
-    def succeed(self, rows: Sequence[tuple[int, str | None]], now: int, keep: int) -> None:
-        """Move tasks that succeeded to the history: (seq, result). ``keep``: retention of those without their own."""
+    def succeed(self, rows: Sequence[tuple[int, int | None, str | None]], now: int, keep: int) -> None:
+        """Move tasks that succeeded to the history: (seq, started_at, result). ``keep``: the default retention."""
         ...
 
     def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:

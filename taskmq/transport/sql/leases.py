@@ -39,7 +39,9 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
     hands = Hands(session, now)
     hands.adopt(book, ended)
     hands.load_logs([task.seq for task in ended])
-    blamed = _blamed(ended)
+    # Who was started: named by a heartbeat, or the first unsettled of its batch (in this queue) or of its run.
+    batches = sorted({task.batch for task in ended if task.batch is not None})
+    blamed = {*session.first_in_hands(book.row.queue_id, batches), *(task.seq for task in ended if task.started)}
     for task in ended:
         if task.state == RUNNING:
             _lose(hands, task, blamed, now)
@@ -47,16 +49,6 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
     book.row.lease_end = None
     book.row.expire_at = now  # what came back may be too late to start
     return len(ended)
-
-
-def _blamed(ended: Sequence[TaskRow]) -> set[int]:
-    """Who was started: named by a heartbeat, or the first unsettled of its batch or of its run."""
-    firsts: dict[tuple[int | None, int | None], TaskRow] = {}
-    for task in ended:
-        group = (task.batch, task.run_lane)
-        if group not in firsts or (task.position or 0) < (firsts[group].position or 0):
-            firsts[group] = task
-    return {task.seq for task in ended if task.started} | {task.seq for task in firsts.values()}
 
 
 def _lose(hands: Hands, task: TaskRow, blamed: set[int], now: int) -> None:
@@ -79,6 +71,7 @@ def _count(hands: Hands, task: TaskRow, blamed: bool) -> None:
     if blamed:
         task.blamed += 1
         task.attempts += 1
+        task.expires_at = task.deadline_at
         hands.log(task, "lease expired")
     book = hands.books[task.queue_id]
     hands.release(task)

@@ -31,8 +31,11 @@ from taskmq.transport.sql.codes import (
 )
 from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
 
-UPDATED = ("state", "due_at", "retry_at", "available_at", "attempts", "blamed", "expiries", "attempt_log")
-FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback")
+UPDATED = (
+    *("state", "due_at", "retry_at", "available_at", "expires_at", "attempts", "blamed", "expiries"),
+    "attempt_log",
+)
+FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback", "started_at")
 
 _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -48,7 +51,7 @@ def settle(session: Session, items: Sequence[Settlement], now: int, batch: int) 
     hands.open(sorted({item.delivery.queue for item, task in zip(items, tasks, strict=True) if task}), held, batch)
     hands.load_logs([t.seq for t, i in zip(tasks, items, strict=True) if t and isinstance(i.outcome, (Retry, Dead))])
     results = [
-        task is not None and task.state == RUNNING and hands.settle(task, item.outcome)
+        task is not None and task.state == RUNNING and hands.settle(task, item.outcome, item.started_ago)
         for task, item in zip(tasks, items, strict=True)
     ]
     hands.flush()
@@ -72,7 +75,7 @@ class Hands:
         self._mates: dict[int, list[TaskRow]] = {}
         self._logs: dict[int, list[Attempt]] = {}
         self._updated: list[tuple[Any, ...]] = []
-        self._succeeded: list[tuple[int, str | None]] = []
+        self._succeeded: list[tuple[int, int | None, str | None]] = []
         self._finished: list[tuple[Any, ...]] = []
         self._freed: list[tuple[int, str, str]] = []
 
@@ -115,8 +118,10 @@ class Hands:
 
     # ── decisions ──
 
-    def settle(self, task: TaskRow, outcome: Outcome) -> bool:
+    def settle(self, task: TaskRow, outcome: Outcome, started_ago: int | None) -> bool:
         """One outcome; False if the task stands behind the head of its run."""
+        if started_ago is not None:
+            task.started_at = self.now - started_ago
         if task.lane < 0 and isinstance(outcome, Ack):  # unpartitioned: nobody waits for it
             self.release(task)
             self.succeed(task, outcome.result)
@@ -169,6 +174,7 @@ class Hands:
                 error=error,
                 traceback=traceback,
                 worker=task.worker,
+                started_at=task.started_at,
             ),
         )
 
@@ -212,14 +218,15 @@ class Hands:
         flow = book.lane(task.lane)
         due = self.now + delay
         task.retry_at = due if delay else None
+        task.expires_at = task.deadline_at  # it was started in time
+        if not flow.ordered:
+            task.available_at = due
+            task.s1, task.s2, _ = sort_key(book.row.aging_us, task.priority, due, task.seq)
         if flow.ordered or (whole_partition and flow is not book.plain):
             self.stand(task)
             if delay:
                 book.block(flow, due, task.seq)
-            return
-        task.available_at = due
-        task.s1, task.s2, _ = sort_key(book.row.aging_us, task.priority, due, task.seq)
-        if delay:
+        elif delay:
             task.state = DUE
             flow.n_wait += 1
             self._update(task, due)
@@ -231,12 +238,14 @@ class Hands:
         log = self._logs.get(task.seq)
         text = msgspec.json.encode(log).decode() if log else None
         counters = (task.attempts, task.blamed, task.expiries)
-        self._updated.append((task.state, due, task.retry_at, task.available_at, *counters, text, task.seq))
+        self._updated.append(
+            (task.state, due, task.retry_at, task.available_at, task.expires_at, *counters, text, task.seq)
+        )
 
     def succeed(self, task: TaskRow, result: bytes | None) -> None:
         """Ended well."""
         task.state = SUCCEEDED
-        self._succeeded.append((task.seq, None if result is None else result.decode()))
+        self._succeeded.append((task.seq, task.started_at, None if result is None else result.decode()))
         if task.idem_key is not None:
             self._free_key(task, task.idem_key, DEFAULT_RETENTION_OK if task.retention is None else task.retention)
 
@@ -255,7 +264,8 @@ class Hands:
         log = self._logs.get(task.seq)
         text = msgspec.json.encode(log).decode() if log else None
         delete_at = self.now + keep if keep > 0 else None
-        self._finished.append((task.seq, state, task.attempts, text, delete_at, reason, error, traceback))
+        words = (reason, error, traceback)
+        self._finished.append((task.seq, state, task.attempts, text, delete_at, *words, task.started_at))
         if task.idem_key is not None:
             self._free_key(task, task.idem_key, keep)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import msgspec
@@ -138,8 +138,9 @@ class SqlTransport(SqlInspect):
 
     def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
         """Write the worker's row."""
-        info = msgspec.json.encode(asdict(worker)).decode()
-        self._engine.write(lambda session: session.write_worker(worker.id, info, self._clock.now() + ttl))
+        now = self._clock.now()
+        info = msgspec.json.encode(asdict(replace(worker, seen_at=now))).decode()
+        self._engine.write(lambda session: session.write_worker(worker.id, info, now + ttl))
 
     def forget(self, worker_id: str) -> None:
         """Remove a worker's row."""

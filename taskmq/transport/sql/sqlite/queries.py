@@ -15,9 +15,9 @@ from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
 
 _SHARED = (
     *("id", "seq", "state", "handler", "priority", "aging_us", "available_at", "code", "epoch", "attempts"),
-    *("max_attempts", "replays", "created_at", "started_at", "idem_key", "tags", "attempt_log", "body"),
+    *("max_attempts", "replays", "created_at", "started_at", "worker", "idem_key", "tags", "attempt_log", "body"),
 )
-_OF_TASK = ("retry_at", "due_at", "worker", "started", "cancel_requested")
+_OF_TASK = ("retry_at", "due_at", "started", "cancel_requested")
 _OF_HISTORY = ("finished_at", "delete_at", "reason", "error", "traceback", "result")
 
 
@@ -152,7 +152,7 @@ class SqliteQueries:
                 running=n_run,
                 blocked_until=blocked_until,
                 held_by=held_by,
-                worker=worker,
+                worker=worker if code.startswith("!") else None,
             )
             for code, weight, n_run, n_wait, blocked_until, held_by, waiting, worker in rows
         ]

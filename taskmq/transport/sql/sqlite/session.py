@@ -154,6 +154,10 @@ ENDED_LEASES = _as_json(
     "(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=:now "
     "ORDER BY due_at LIMIT 1 OFFSET :last), :now) ORDER BY due_at, seq",
 )
+FIRST_IN_HANDS = """
+SELECT seq, min(position) FROM taskmq_tasks
+WHERE queue_id=? AND state=2 AND batch IN (SELECT value FROM json_each(?)) GROUP BY batch, run_lane
+"""
 EXPIRED = _as_json(
     _TASK_NAMES,
     f"SELECT {_TASK} FROM taskmq_tasks WHERE queue_id=? AND expires_at IS NOT NULL AND state<2 AND expires_at<=? "
@@ -165,7 +169,7 @@ FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value
 """
 UPDATE_TASK = f"""
 UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in UPDATED[:-1])}, attempt_log=coalesce(?, attempt_log),
-  worker=NULL, batch=NULL, position=NULL, run_lane=NULL, started=0 WHERE seq=?
+  worker=NULL, started_at=NULL, batch=NULL, position=NULL, run_lane=NULL, started=0 WHERE seq=?
 """
 RENEW = """
 UPDATE taskmq_tasks SET due_at=json_extract(j.value, '$[1]'),
@@ -175,25 +179,23 @@ FROM json_each(:rows) j WHERE seq=json_extract(j.value, '$[0]')
 """
 _KEPT = (
     *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
-    *("replays", "created_at", "started_at", "retention", "handler", "idem_key", "key_mode", "tags", "body"),
+    *("replays", "created_at", "retention", "handler", "idem_key", "key_mode", "tags", "body", "worker"),
 )
 _INTO_HISTORY = f"""
 INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, state, attempts, attempt_log, delete_at,
-  reason, error, traceback, result)
+  reason, error, traceback, started_at, result)
 SELECT {_columns(*_KEPT, prefix="t.")}, :now"""
 FINISH = f"""{_INTO_HISTORY}, json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
-  coalesce(json_extract(j.value, '$[3]'), t.attempt_log), {_fields(4, 4)}, NULL
+  coalesce(json_extract(j.value, '$[3]'), t.attempt_log), {_fields(4, 4)},
+  coalesce(json_extract(j.value, '$[8]'), t.started_at), NULL
 FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
 WHERE json_extract(j.value, '$[4]') IS NOT NULL
 """
 _SUCCEEDED = f"""{_INTO_HISTORY}, 4, t.attempts+1, t.attempt_log, :now+coalesce(t.retention, :keep),
-  NULL, NULL, NULL, """
-SUCCEED = f"""{_SUCCEEDED}json_extract(j.value, '$[1]')
+  NULL, NULL, NULL, coalesce(json_extract(j.value, '$[1]'), t.started_at), """
+SUCCEED = f"""{_SUCCEEDED}json_extract(j.value, '$[2]')
 FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
 WHERE coalesce(t.retention, 1)>0
-"""
-SUCCEED_SILENTLY = f"""{_SUCCEEDED}NULL
-FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=j.value WHERE coalesce(t.retention, 1)>0
 """
 DELETE_TASKS = "DELETE FROM taskmq_tasks WHERE seq IN (SELECT value FROM json_each(?))"
 
@@ -332,6 +334,10 @@ class SqliteSession(Rare):
         """Running tasks whose lease is over."""
         return self._tasks(ENDED_LEASES, {"queue": queue_id, "now": now, "last": limit - 1})
 
+    def first_in_hands(self, queue_id: int, batches: Sequence[int]) -> list[int]:
+        """The first running task of each batch and of each run."""
+        return [row[0] for row in self._run(FIRST_IN_HANDS, (queue_id, as_json_list(batches)))]
+
     def expired(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
         """Waiting tasks that are too late."""
         return self._tasks(EXPIRED, (queue_id, now, limit))
@@ -350,16 +356,11 @@ class SqliteSession(Rare):
         if rows:
             self._run(RENEW, {"rows": as_json_list((seq, end, int(started)) for seq, end, started in rows), "now": now})
 
-    def succeed(self, rows: Sequence[tuple[int, str | None]], now: int, keep: int) -> None:
-        """Into the history, with a result or without."""
+    def succeed(self, rows: Sequence[tuple[int, int | None, str | None]], now: int, keep: int) -> None:
+        """Into the history."""
         if rows:
-            seqs = as_json_list(seq for seq, _ in rows)
-            parameters = {"now": now, "keep": keep}
-            if any(result is not None for _, result in rows):
-                self._run(SUCCEED, {**parameters, "rows": as_json_list(rows)})
-            else:
-                self._run(SUCCEED_SILENTLY, {**parameters, "rows": seqs})
-            self._run(DELETE_TASKS, (seqs,))
+            self._run(SUCCEED, {"now": now, "keep": keep, "rows": as_json_list(rows)})
+            self._run(DELETE_TASKS, (as_json_list(row[0] for row in rows),))
 
     def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:
         """Into the history."""
