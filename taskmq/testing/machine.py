@@ -136,7 +136,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._claimed(self.model.reserve(params), self.store.reserve(params))
 
     def _claimed(self, want: Reserved, got: Reserved) -> None:
-        assert [_plain(d) for d in got.deliveries] == [_plain(d) for d in want.deliveries]
+        answers = [[_plain(delivery) for delivery in side.deliveries] for side in (got, want)]
+        assert answers[0] == answers[1], f"\n got {answers[0]}\nwant {answers[1]}"
         assert got.more == want.more
         if want.deliveries == []:
             assert got.next_due == want.next_due

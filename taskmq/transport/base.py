@@ -160,7 +160,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker's row in the worker table. ``seen_at`` and ``delete_at`` are set by the store."""
+    """A worker's row in the worker table. ``seen_at`` is set by the store."""
 
     id: str
     host: str
@@ -189,7 +189,11 @@ class Transport(Protocol):
     """Scenario of the conformance suite → why this store cannot do it."""
 
     def publish(self, params: Publish) -> list[Receipt]:
-        """Store the messages, all or none; returns a receipt for each, in order."""
+        """Store the messages, all or none; returns a receipt for each, in order.
+
+        A message that is stored already, by its id, is a duplicate of itself: to send again after a lost answer is
+        safe.
+        """
         ...
 
     def reserve(self, params: Reserve) -> Reserved:

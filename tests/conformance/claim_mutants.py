@@ -9,6 +9,7 @@ import pytest
 
 from taskmq.outcome import Ack
 from taskmq.policy import claim, turns
+from taskmq.transport.base import Settlement
 from taskmq.transport.memory import MemoryTransport, records
 from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
 from tests.conformance.mutants import mutant, wrap
@@ -132,14 +133,20 @@ def pause_ignored(patch: pytest.MonkeyPatch) -> None:
 # ── partitions and runs ──
 
 
-@mutant("partitions")
+@mutant("turns")
 def partition_weights_ignored(patch: pytest.MonkeyPatch) -> None:
     wrap(patch, claim, "after_turn", lambda turn, v, tag, weight: turn(v, tag, 1))
 
 
-@mutant("partitions")
+@mutant("turns")
 def partitions_join_at_zero(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turns, "join", lambda queue, flow: None)
+
+
+@mutant("turns")
+def partitions_catch_up_on_missed_turns(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(turns, "join", lambda queue, flow: None)
+    patch.setattr(claim, "after_turn", lambda v, tag, weight: (v, tag + round(turns.U / weight)))
 
 
 @mutant("partitions")
@@ -170,12 +177,12 @@ def empty_partitions_stay(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("runs")
 def follower_may_settle_before_its_head(patch: pytest.MonkeyPatch) -> None:
-    def settle(original: Any, store: Any, task: TaskRecord, outcome: Any, now: int) -> bool:
+    def settle(original: Any, store: Any, task: TaskRecord, item: Settlement, now: int) -> bool:
         flow = task.flow
         assert flow is not None
-        ordered, flow.ordered = flow.ordered, flow.ordered and not isinstance(outcome, Ack)
+        ordered, flow.ordered = flow.ordered, flow.ordered and not isinstance(item.outcome, Ack)
         try:
-            return bool(original(store, task, outcome, now))
+            return bool(original(store, task, item, now))
         finally:
             flow.ordered = ordered
 

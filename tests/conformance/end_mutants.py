@@ -8,7 +8,7 @@ import pytest
 
 from taskmq.message import Message
 from taskmq.outcome import Defer, Yield
-from taskmq.transport.base import Found, Publish, Renewed
+from taskmq.transport.base import Found, Publish, Renewed, Settlement
 from taskmq.transport.memory import MemoryTransport
 from taskmq.transport.memory import transport as memory
 from taskmq.transport.memory.records import TaskRecord
@@ -41,12 +41,12 @@ def lost_leases_are_never_reaped(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("leases")
 def reap_blames_everybody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryTransport, "_blamed", staticmethod(lambda ended: {task.seq for task in ended}))
+    patch.setattr(MemoryTransport, "_blamed", staticmethod(lambda queue, ended: {task.seq for task in ended}))
 
 
 @mutant("leases", "poison")
 def reap_blames_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryTransport, "_blamed", staticmethod(lambda ended: set()))
+    patch.setattr(MemoryTransport, "_blamed", staticmethod(lambda queue, ended: set()))
 
 
 @mutant("poison")
@@ -55,9 +55,9 @@ def poison_goes_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def _attempts_after(patch: pytest.MonkeyPatch, kind: type) -> None:
-    def settle(original: Any, store: Any, task: TaskRecord, outcome: Any, now: int) -> bool:
-        task.attempts += isinstance(outcome, kind)
-        return bool(original(store, task, outcome, now))
+    def settle(original: Any, store: Any, task: TaskRecord, item: Settlement, now: int) -> bool:
+        task.attempts += isinstance(item.outcome, kind)
+        return bool(original(store, task, item, now))
 
     wrap(patch, MemoryTransport, "_settle", settle)
 

@@ -163,8 +163,8 @@ def test_a_stopped_writer_ends_in_unavailable(tmp_path: Path) -> None:
     assert child.stdout.readline() == b"in\n"
     os.kill(child.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(TransportUnavailable, match="another process has been writing"):
-            open_store(f"{url}?timeout=0.1")
+        with pytest.raises(TransportUnavailable, match="locked by another program"):
+            open_store(f"{url}?timeout=0.1").publish(Publish(messages=[message()]))
     finally:
         os.kill(child.pid, signal.SIGCONT)
         child.communicate(b"")

@@ -65,6 +65,15 @@ def publish_takes_defaults_for_absent(kit: Kit) -> None:
     assert (receipt.id, receipt.duplicate) == (kit.id("A"), True)
 
 
+def publish_sent_again_is_stored_once(kit: Kit) -> None:
+    """A publish whose answer was lost may be sent again: the same message is one task (§7, §10.7)."""
+    first, second = kit.message("A"), kit.message("B")
+    kit.publish_all([first])
+    receipts = kit.publish_all([first, second])
+    assert [(receipt.id, receipt.duplicate) for receipt in receipts] == [(first.id, True), (second.id, False)]
+    assert kit.claim(9) == ["A", "B"]
+
+
 def publish_keeps_keys_apart_by_queue(kit: Kit) -> None:
     """The same key in two queues is two keys (§7, scope)."""
     kit.publish("A", queue="one", key="k", args=[1])

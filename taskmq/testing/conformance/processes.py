@@ -74,7 +74,10 @@ def processes_share_out_the_tasks(kit: Kit) -> None:
 
     def job(store: Store, pipe: Connection, number: int) -> None:
         mine: list[str] = []
-        while got := store.reserve(Reserve(queues=["q"], limit=3, worker=f"w{number}")).deliveries:
+        for _ in wanted:
+            got = store.reserve(Reserve(queues=["q"], limit=3, worker=f"w{number}")).deliveries
+            if not got:
+                break
             assert all(store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in got])))
             mine += [delivery.id for delivery in got]
         pipe.send(mine)

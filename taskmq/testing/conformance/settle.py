@@ -33,6 +33,28 @@ def extend_tells_when_a_task_was_started(kit: Kit) -> None:
     assert (info.started_at, info.attempt) == (started, 1)
 
 
+def settle_tells_when_a_task_was_started(kit: Kit) -> None:
+    """A settle says how long ago the handler was started, which no heartbeat may have told (base.py, Settlement)."""
+    kit.publish("A", "B")
+    kit.claim(2)
+    kit.advance(5)
+    items = [Settlement(kit.delivery("A"), Ack(), started_ago=2 * SECOND), Settlement(kit.delivery("B"), Yield())]
+    assert kit.store.settle(Settle(items=items)) == [True, True]
+    assert (kit.info("A").started_at, kit.info("B").started_at) == (kit.now - 2 * SECOND, None)
+
+
+def ack_remembers_who_did_it(kit: Kit) -> None:
+    """An ended task shows its worker and when it was started (§2: a terminal state never changes)."""
+    kit.publish("A")
+    kit.claim(worker="w7")
+    kit.start("A")
+    started = kit.now
+    kit.advance(3)
+    kit.ack("A")
+    info = kit.info("A")
+    assert (info.worker, info.started_at, info.finished_at) == ("w7", started, kit.now)
+
+
 def ack_ends_a_task_successfully(kit: Kit) -> None:
     """An acknowledged task is SUCCEEDED, out of the line and out of everybody's hands (§2)."""
     kit.publish("A")

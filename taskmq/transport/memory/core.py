@@ -65,7 +65,7 @@ class MemoryCore:
 
     def _delete(self, task: TaskRecord) -> None:
         del self._tasks[task.id]
-        self._ended.remove((task.delete_at, task.id))
+        self._ended.remove((task.delete_at or 0, task.id))
         self._free_key(task, delete=True)
 
     def _free_key(self, task: TaskRecord, delete: bool = False) -> None:

@@ -112,8 +112,8 @@ class MemoryInspect(MemoryCore):
         target = task.queue if queue is None else self._queue(queue)
         self._promote(target, now)
         if target is not task.queue:
-            self._free_key(task)
-        self._ended.remove((task.delete_at, task.id))
+            self._free_key(task, delete=True)
+        self._ended.remove((task.delete_at or 0, task.id))
         task.queue, task.seq = target, next(self._seq)
         task.state = task.reason = task.error = task.traceback = task.finished_at = task.delete_at = None
         task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = None

@@ -224,13 +224,14 @@ class MemoryTransport(MemoryInspect):
         """End deliveries, one after another."""
         with self._lock:
             now = self._now()
+            for item in params.items:
+                self._promote(self._queue(item.delivery.queue), now)
             results = []
             for item in params.items:
                 task = self._held(item.delivery)
                 if task is None:
                     results.append(False)
                     continue
-                self._promote(task.queue, now)
                 results.append(self._settle(task, item, now))
             self._work.notify_all()
             return results
@@ -522,6 +523,7 @@ class MemoryTransport(MemoryInspect):
     def unlock(self, name: str, owner: str) -> None:
         """Give a named lease back."""
         with self._lock:
+            self._now()
             if self._locks.get(name, ("", 0))[0] == owner:
                 del self._locks[name]
 
@@ -534,6 +536,7 @@ class MemoryTransport(MemoryInspect):
     def forget(self, worker_id: str) -> None:
         """Remove a worker's row."""
         with self._lock:
+            self._now()
             self._workers.pop(worker_id, None)
 
     def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:

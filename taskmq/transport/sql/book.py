@@ -8,7 +8,7 @@ settled, so publishes behind a running head need not touch anything but their ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from taskmq.policy import turns
@@ -18,6 +18,14 @@ from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
 
 _SOME_HEAD: Key = (0, 0, 0)
 """Stands for "the unpartitioned line is not empty"; its real head is read by the claim alone."""
+
+
+def open_books(session: Session, names: Iterable[str], upto: int, now: int, batch: int) -> dict[str, Book]:
+    """Lock these queues and promote what is due there; at most ``upto`` of their flows may end in this transaction."""
+    books = {row.name: Book(session, row) for row in session.look(sorted(set(names)), upto + 1)}
+    for book in books.values():
+        book.promote(now, batch)
+    return books
 
 
 class Book:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from taskmq.errors import TransportError
 from taskmq.policy.order import Key
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import Capabilities, Find, PartitionInfo, QueueStats
@@ -121,6 +122,10 @@ class TaskRow(msgspec.Struct, array_like=True):
     def key(self) -> Key:
         """Its place in its line."""
         return (self.s1, self.s2, self.seq)
+
+
+class AlreadyStored(TransportError):
+    """A task of this id is there: the publish is sent again, for its first answer was lost."""
 
 
 class DeadLetter(NamedTuple):

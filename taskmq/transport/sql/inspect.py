@@ -12,7 +12,7 @@ from taskmq.clock import Clock, SystemClock
 from taskmq.state import Attempt, TaskInfo, TaskState
 from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.sql import leases, replay
-from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH, CANCELLED, ENDED, RUNNING
 from taskmq.transport.sql.dialect import Engine, Session
 
@@ -55,9 +55,7 @@ class SqlInspect:
         now = self._clock.now()
         states: dict[str, TaskState] = {}
         for task_id, (seq, queue) in session.unfinished(task_ids).items():
-            (row,) = session.look([queue], BATCH + 2)
-            book = Book(session, row)
-            book.promote(now, BATCH)
+            book = open_books(session, [queue], BATCH + 1, now, BATCH)[queue]
             (task,) = session.running([seq])
             if task.state == RUNNING:
                 session.request_cancel(seq)

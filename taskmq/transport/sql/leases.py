@@ -36,8 +36,8 @@ def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed
 def reap(session: Session, book: Book, now: int, limit: int) -> int:
     """Take back the queue's tasks whose lease is over; leases that end together are judged together."""
     ended = session.ended_leases(book.row.queue_id, now, limit)
-    hands = Hands(session, now)
-    hands.adopt(book, ended)
+    hands = Hands(session, now, [book])
+    hands.load(ended)
     hands.load_logs([task.seq for task in ended])
     # Who was started: named by a heartbeat, or the first unsettled of its batch (in this queue) or of its run.
     batches = sorted({task.batch for task in ended if task.batch is not None})
@@ -45,7 +45,7 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
     for task in ended:
         if task.state == RUNNING:
             _lose(hands, task, blamed, now)
-    hands.flush(books=False)
+    hands.flush()
     book.row.lease_end = None
     book.row.expire_at = now  # what came back may be too late to start
     return len(ended)
@@ -100,8 +100,7 @@ def expire(session: Session, book: Book, now: int, limit: int) -> int:
 
 def drop(session: Session, book: Book, tasks: Sequence[TaskRow], state: int, now: int) -> None:
     """End waiting tasks of one queue without running them."""
-    hands = Hands(session, now)
-    hands.books[book.row.queue_id] = book
+    hands = Hands(session, now, [book])
     book.load_ids(sorted({task.lane for task in tasks}))
     reheaded = {}
     for task in tasks:
@@ -111,7 +110,7 @@ def drop(session: Session, book: Book, tasks: Sequence[TaskRow], state: int, now
                 flow.n_wait, flow.dirty = flow.n_wait - 1, True
             reheaded[flow.flow_id] = flow
         hands.finish(task, state)
-    hands.flush(books=False)
+    hands.flush()
     book.rehead([flow for flow in reheaded.values() if not (flow.ordered and flow.n_run)])
 
 

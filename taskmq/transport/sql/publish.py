@@ -12,7 +12,7 @@ from taskmq.message import Message
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
 from taskmq.transport.base import Receipt
-from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import DUE, KEY_UNTIL_END, KEY_WITH_RECORD, KEY_WITH_TTL, READY
 from taskmq.transport.sql.dialect import Session
 
@@ -27,13 +27,16 @@ DEFAULTS = (None, None, None, None, None, 0, None)
 """… which are these."""
 
 
-def publish(session: Session, messages: Sequence[Message], now: int, batch: int) -> list[Receipt]:
-    """Store the messages, all or none; ``batch`` bounds what is promoted first."""
-    rows = session.look(sorted({message.queue for message in messages}), len(messages) + 1)
-    queues = {row.name: Book(session, row) for row in rows}
-    accepted, receipts = _check_keys(session, messages, queues, now)
-    for book in queues.values():
-        book.promote(now, batch)
+def publish(
+    session: Session, messages: Sequence[Message], now: int, batch: int, *, again: bool = False
+) -> list[Receipt]:
+    """Store the messages, all or none; ``batch`` bounds what is promoted first.
+
+    ``again``: some of them may be stored already, for the answer to an earlier publish was lost.
+    """
+    queues = open_books(session, (message.queue for message in messages), len(messages), now, batch)
+    known = session.known_ids([message.id for message in messages]) if again else set()
+    accepted, receipts = _check_keys(session, messages, queues, known, now)
     _load_flows(queues, accepted)
     seq = session.next_seq()
     session.insert_tasks(
@@ -101,17 +104,20 @@ def _key_mode(message: Message) -> int:
 
 
 def _check_keys(
-    session: Session, messages: Sequence[Message], queues: dict[str, Book], now: int
+    session: Session, messages: Sequence[Message], queues: dict[str, Book], known: set[str], now: int
 ) -> tuple[list[Message], list[Receipt]]:
     """Which messages are new. Nothing is stored before the whole batch has passed."""
     keyed = [message for message in messages if message.key is not None]
-    if not keyed:
+    if not keyed and not known:
         return list(messages), [Receipt(message.id, duplicate=False) for message in messages]
     holders = _stored_keys(session, keyed, queues, now)
     accepted: list[Message] = []
     receipts: list[Receipt] = []
     new_keys = []
     for message in messages:
+        if message.id in known:
+            receipts.append(Receipt(message.id, duplicate=True))
+            continue
         at = (queues[message.queue].row.queue_id, message.key or "")
         holder = holders.get(at) if message.key is not None else None
         if holder is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
-from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH, KEY_WITH_TTL
 from taskmq.transport.sql.dialect import Session
 
@@ -20,9 +20,8 @@ def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool
     dead = session.dead_letter(task_id)
     if dead is None:
         return False
-    (row,) = session.look([queue or dead.queue], BATCH + 2)
-    book = Book(session, row)
-    book.promote(now, BATCH)
+    book = open_books(session, [queue or dead.queue], BATCH, now, BATCH)[queue or dead.queue]
+    row = book.row
     code = dead.code or UNPARTITIONED
     if dead.code is not None:
         book.load_codes([dead.code])

@@ -29,17 +29,15 @@ CLAIMED = (
 )
 
 
-def reserve(session: Session, params: Reserve, now: int, batch: int) -> Reserved:
-    """Claim the next tasks; first promotes, reaps and expires up to ``batch`` each in these queues."""
-    books = [Book(session, row) for row in session.look(params.queues, params.limit + 1)]
+def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int, batch: int) -> Reserved:
+    """Claim the next tasks; first reaps and expires up to ``batch`` each in these queues, whose books are open."""
+    books = [opened[name] for name in dict.fromkeys(params.queues)]
     more = False
     for book in books:
-        book.promote(now, batch)
         if book.row.lease_end is not None and book.row.lease_end <= now:
             more |= leases.reap(session, book, now, batch) >= batch
         late = book.row.expire_at is not None and book.row.expire_at <= now
         if late and leases.expire(session, book, now, batch) >= batch:
-            _flush(books)
             return Reserved(deliveries=[], more=True)
     candidates = [_candidate(session, book, params.limit) for book in books if not book.row.paused]
     prefetch = partial(_prefetch_followers, session)
@@ -48,16 +46,10 @@ def reserve(session: Session, params: Reserve, now: int, batch: int) -> Reserved
     deliveries = _mark(session, picks, params, now)
     for candidate in candidates:
         _write_back(candidate)
-    _flush(books)
     next_due = None
     if len(picks) < params.limit:
         next_due = session.next_due([book.row.queue_id for book in books])
     return Reserved(deliveries=deliveries, more=more, next_due=next_due)
-
-
-def _flush(books: Sequence[Book]) -> None:
-    for book in books:
-        book.flush()
 
 
 # ── what the policy sees ──

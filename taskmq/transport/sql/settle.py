@@ -40,15 +40,15 @@ FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "e
 _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
 
-def settle(session: Session, items: Sequence[Settlement], now: int, batch: int) -> list[bool]:
-    """End deliveries, in order; False where the lease was lost. First promotes up to ``batch`` in their queues."""
+def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
+    """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
     rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
     tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)
-    hands = Hands(session, now)
-    hands.open(sorted({item.delivery.queue for item, task in zip(items, tasks, strict=True) if task}), held, batch)
+    hands = Hands(session, now, books.values())
+    hands.load(held)
     hands.load_logs([t.seq for t, i in zip(tasks, items, strict=True) if t and isinstance(i.outcome, (Retry, Dead))])
     results = [
         task is not None and task.state == RUNNING and hands.settle(task, item.outcome, item.started_ago)
@@ -68,10 +68,10 @@ def _held(task: TaskRow | None, item: Settlement) -> TaskRow | None:
 class Hands:
     """Tasks on their way out of workers' hands, in one transaction."""
 
-    def __init__(self, session: Session, now: int) -> None:
+    def __init__(self, session: Session, now: int, books: Iterable[Book]) -> None:
         self.session = session
         self.now = now
-        self.books: dict[int, Book] = {}
+        self.books = {book.row.queue_id: book for book in books}
         self._mates: dict[int, list[TaskRow]] = {}
         self._logs: dict[int, list[Attempt]] = {}
         self._updated: list[tuple[Any, ...]] = []
@@ -80,18 +80,6 @@ class Hands:
         self._freed: list[tuple[int, str, str]] = []
 
     # ── loading ──
-
-    def open(self, queues: Sequence[str], tasks: Sequence[TaskRow], batch: int) -> None:
-        """Lock these queues, promote what is due there, and load the flows of these tasks."""
-        for row in self.session.look(queues, len(tasks) + 1):
-            book = self.books[row.queue_id] = Book(self.session, row)
-            book.promote(self.now, batch)
-        self.load(tasks)
-
-    def adopt(self, book: Book, tasks: Sequence[TaskRow]) -> None:
-        """Work on a queue that is open already."""
-        self.books[book.row.queue_id] = book
-        self.load(tasks)
 
     def load(self, tasks: Iterable[TaskRow]) -> None:
         """Load the tasks' flows, the heads behind running ordered ones, and the rest of their runs."""
@@ -273,15 +261,12 @@ class Hands:
         if task.key_mode == KEY_UNTIL_END or (task.key_mode == KEY_WITH_RECORD and keep <= 0):
             self._freed.append((task.queue_id, key, task.id))
 
-    def flush(self, *, books: bool = True) -> None:
-        """Write everything; ``books=False`` leaves the queues' own rows to the caller."""
+    def flush(self) -> None:
+        """Write what became of the tasks; the queues' books are flushed by who opened them."""
         self.session.update_tasks(self._updated)
         self.session.succeed(self._succeeded, self.now, DEFAULT_RETENTION_OK)
         self.session.finish(self._finished, self.now)
         self.session.free_keys(self._freed)
-        if books:
-            for book in self.books.values():
-                book.flush()
 
 
 __all__ = ["FINISHED", "UPDATED", "FlowRow", "Hands", "settle"]

@@ -28,12 +28,15 @@ from taskmq.transport.base import (
 from taskmq.transport.group import Call, Group
 from taskmq.transport.settings import config_drift, refuse_unsupported
 from taskmq.transport.sql import leases
+from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.dialect import Engine, Session
+from taskmq.transport.sql.dialect import AlreadyStored, Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
 from taskmq.transport.sql.settle import settle
+
+NOTHING = Reserved(deliveries=[])
 
 
 class SqlTransport(SqlInspect):
@@ -72,32 +75,42 @@ class SqlTransport(SqlInspect):
                     call.error = error
 
     def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
+        try:
+            return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
+        except AlreadyStored:
+            return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH, again=True))
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._engine.write(lambda session: reserve(session, params, self._clock.now(), BATCH))
+        return self._engine.write(lambda session: self._exchange(session, Settle(items=()), params)[1])
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
-        results = self._engine.write(lambda session: self._settle(session, params))
+        results = self._engine.write(lambda session: self._exchange(session, params, None)[0])
         self._engine.signal()
         return results
 
-    def settle_and_reserve(self, settle: Settle, reserve_params: Reserve) -> tuple[list[bool], Reserved]:
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one transaction: one commit instead of two."""
-
-        def both(session: Session) -> tuple[list[bool], Reserved]:
-            results = self._settle(session, settle)
-            return results, reserve(session, reserve_params, self._clock.now(), BATCH)
-
-        answer = self._engine.write(both)
+        answer = self._engine.write(lambda session: self._exchange(session, settle, reserve))
         if settle.items:
             self._engine.signal()
         return answer
 
-    def _settle(self, session: Session, params: Settle) -> list[bool]:
-        return settle(session, params.items, self._clock.now(), BATCH) if params.items else []
+    def _exchange(self, session: Session, settlements: Settle, claim: Reserve | None) -> tuple[list[bool], Reserved]:
+        """Settle, then reserve, on books that are opened and written once."""
+        now, items = self._clock.now(), settlements.items
+        names = [item.delivery.queue for item in items]
+        upto = len(items)
+        if claim is not None:
+            names += claim.queues
+            upto += claim.limit
+        books = open_books(session, names, upto, now, BATCH)
+        results = settle(session, items, books, now) if items else []
+        reserved = NOTHING if claim is None else reserve(session, claim, books, now, BATCH)
+        for book in books.values():
+            book.flush()
+        return results, reserved
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""

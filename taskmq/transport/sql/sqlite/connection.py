@@ -76,8 +76,7 @@ class SqliteEngine:
         with self._explained():
             self._connection = self._connect()
             self._turnstile = Turnstile(f"{path}-lock", self.settings.patience)
-            with self._turnstile:
-                prepare_schema(self._connection, path)
+            prepare_schema(self._connection, self._turnstile, path)
         self._wakeup = Wakeup()
         self._writer = Writer(self._connection, self._turnstile)
         self._session = SqliteSession(self._connection, self.namespace)
@@ -168,28 +167,35 @@ class SqliteEngine:
         self._turnstile.close()
 
 
-def prepare_schema(connection: sqlite3.Connection, path: str) -> None:
+def prepare_schema(connection: sqlite3.Connection, turnstile: Turnstile, path: str) -> None:
     """Create the schema in a new database; refuse one that this version does not know."""
-    row = connection.execute("SELECT count(*) FROM sqlite_master WHERE name='taskmq_schema'").fetchone()
-    if row[0]:
-        found = connection.execute("SELECT max(version) FROM taskmq_schema").fetchone()[0] or 0
-        if found > SCHEMA_VERSION:
-            raise ConfigError(
-                f"{path} has schema {found}, made by a newer taskmq; this one knows {SCHEMA_VERSION}: upgrade taskmq"
-            )
+    if _has_schema(connection, path):
         return
     from taskmq.transport.sql.sqlite.ddl import statements
 
-    connection.execute("BEGIN IMMEDIATE")
+    turnstile.begin(connection)
     try:
-        for statement in statements():
-            connection.execute(statement)
-        connection.execute("INSERT INTO taskmq_schema(version) VALUES (?)", (SCHEMA_VERSION,))
+        if not _has_schema(connection, path):  # another process may have been faster
+            for statement in statements():
+                connection.execute(statement)
+            connection.execute("INSERT INTO taskmq_schema(version) VALUES (?)", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _has_schema(connection: sqlite3.Connection, path: str) -> bool:
+    row = connection.execute("SELECT count(*) FROM sqlite_master WHERE name='taskmq_schema'").fetchone()
+    if not row[0]:
+        return False
+    found = connection.execute("SELECT max(version) FROM taskmq_schema").fetchone()[0] or 0
+    if found > SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema {found}, made by a newer taskmq; this one knows {SCHEMA_VERSION}: upgrade taskmq"
+        )
+    return True
 
 
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:

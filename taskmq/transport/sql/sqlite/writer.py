@@ -5,10 +5,10 @@ come together therefore share a transaction (``transport/group.py``). Each calle
 their own: an error undoes them and is raised there only; a failed COMMIT is raised to all of the group.
 
 Between processes SQLite's own waiting – sleep longer after every miss – is grossly unfair: waits of seconds beside a
-busy writer. So writers pass a *turnstile* of two file locks: who wants to write takes ``next``, then ``main``, then
-gives ``next`` back. A writer that has just finished and wants to go again finds ``next`` in the hands of whoever
-waits for ``main``, so it cannot barge. Both locks are polled with a deadline rather than awaited: a process that was
-stopped in the middle of a transaction must turn into a clear error here, not into a hang.
+busy writer. So writers pass a *turnstile*, a file lock that is held while trying to begin and given back as soon as
+the transaction has begun. A writer that has just finished and wants to go again finds the turnstile in the hands of
+whoever waits for the database, so it cannot barge. It is polled with a deadline rather than awaited: a process that
+was stopped in the middle of a transaction must turn into a clear error here, not into a hang.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ try:
 except ImportError:  # pragma: no cover - not on this platform: SQLite's own locks remain
     fcntl = None  # type: ignore[assignment]
 
+PAUSE = (0.0001, 0.0004)
+"""Seconds between two tries to get a turn, at random within."""
+
 T = TypeVar("T")
 Work = Callable[[], Any]
 
@@ -47,8 +50,8 @@ class Writer:
 
     def _commit(self, group: Sequence[Call[Work, Any]]) -> None:
         """One transaction for all of the group."""
-        with self._turnstile, map_errors():
-            self._begin()
+        with map_errors():
+            self._turnstile.begin(self._connection)
             try:
                 if len(group) == 1:
                     group[0].result = group[0].wish()
@@ -60,19 +63,6 @@ class Writer:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-
-    def _begin(self) -> None:
-        """BEGIN, waiting for programs that do not use the turnstile."""
-        end = time.monotonic() + self._turnstile.patience
-        while True:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not busy or time.monotonic() > end:
-                    raise
-            time.sleep(random.uniform(0.0002, 0.002))
 
     def _in_savepoint(self, call: Call[Work, Any]) -> None:
         run = self._connection.execute
@@ -89,10 +79,10 @@ class Writer:
 
 
 class Turnstile:
-    """Fair turns between the processes that write to one file."""
+    """Fair turns between the processes that write to one file. ``patience``: seconds to wait for a turn."""
 
     def __init__(self, path: str | None, patience: float) -> None:
-        self.patience = patience
+        self._patience = patience
         self._path = path
         self._file: int | None = None
         if path is not None and fcntl is not None:
@@ -101,37 +91,42 @@ class Turnstile:
             except OSError as error:
                 raise TransportError(f"cannot open the lock file {path}: {error.strerror}") from error
 
-    def __enter__(self) -> None:
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a writing transaction when it is this process's turn.
+
+        Raises TransportUnavailable when its patience is over, sqlite3.Error for anything but a busy database.
+        """
+        end = time.monotonic() + self._patience
+        self._enter(end)
+        try:
+            while not _begun(connection):
+                if time.monotonic() > end:
+                    raise TransportUnavailable(
+                        f"the database has been locked by another program for {self._patience:g} s; "
+                        "is one stopped or hanging? Nothing was stored, try again"
+                    )
+                time.sleep(random.uniform(*PAUSE))
+        finally:
+            self._leave()
+
+    def _enter(self, end: float) -> None:
         if self._file is None:
             return
-        end = time.monotonic() + self.patience
-        self._acquire(_NEXT, end)
-        try:
-            self._acquire(_MAIN, end)
-        finally:
-            self._release(_NEXT)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._file is not None:
-            self._release(_MAIN)
-
-    def _acquire(self, byte: int, end: float) -> None:
-        assert self._file is not None
         while True:
             try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except OSError:
                 if time.monotonic() > end:
                     raise TransportUnavailable(
-                        f"another process has been writing to the database for {self.patience:g} s; "
+                        f"other processes have been waiting to write to the database for {self._patience:g} s; "
                         f"is one stopped or hanging? (lock file {self._path})"
                     ) from None
-            time.sleep(random.uniform(0.0001, 0.0004))
+            time.sleep(random.uniform(*PAUSE))
 
-    def _release(self, byte: int) -> None:
-        assert self._file is not None
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+    def _leave(self) -> None:
+        if self._file is not None:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Give up the lock file."""
@@ -140,4 +135,11 @@ class Turnstile:
             self._file = None
 
 
-_NEXT, _MAIN = 0, 1
+def _begun(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return False
+        raise
+    return True
