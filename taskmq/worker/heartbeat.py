@@ -31,7 +31,7 @@ PER_LEASE = 3
 LONGEST_PAUSE = 1.0
 """Seconds until the next try while the store fails."""
 LOOK = 0.5
-"""Seconds between two looks for handlers that have used up their timeout, while anything is in hand."""
+"""Seconds between two looks for handlers that have used up their timeout."""
 
 
 class Heartbeat:
@@ -91,8 +91,7 @@ class Heartbeat:
         period = self._shortest / 1e6 / PER_LEASE
         if self._failing:
             return min(period / 2, LONGEST_PAUSE)
-        pause = max(0.0, self._last + period - monotonic())
-        return min(pause, LOOK) if self._ledger else pause
+        return min(max(0.0, self._last + period - monotonic()), LOOK)
 
     def _beat(self) -> None:
         now = monotonic()

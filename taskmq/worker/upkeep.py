@@ -9,6 +9,7 @@ import logging
 import random
 from contextlib import suppress
 from threading import Event
+from time import monotonic
 
 from taskmq.errors import TransportError
 from taskmq.transport.base import Maintain, Transport
@@ -16,9 +17,11 @@ from taskmq.transport.base import Maintain, Transport
 log = logging.getLogger("taskmq.worker")
 
 LOCK = "maintenance"
-LEASE = 5_000_000
-"""Microseconds that the right to do it is taken for; renewed before every round."""
+LEASE = 15_000_000
+"""Microseconds that the right to do it is taken for."""
 PERIOD = 1.0
+RENEWED_FOR = 5.0
+"""Seconds after which the right is asked for again, whoever has it: a write to the store each time."""
 MOST_ROUNDS = 100
 """Full rounds in a row before the right is renewed."""
 
@@ -38,9 +41,13 @@ class Upkeep:
 
     def run(self) -> None:
         """Serve until stopped."""
+        mine, asked = False, float("-inf")
         while not self._stopped.wait(PERIOD * random.uniform(0.8, 1.2)):
             try:
-                if self._store.lock(LOCK, self._owner, LEASE):
+                if monotonic() - asked > RENEWED_FOR:
+                    asked = monotonic()
+                    mine = self._store.lock(LOCK, self._owner, LEASE)
+                if mine:
                     self._rounds()
                 self._failing = False
             except TransportError as error:

@@ -288,6 +288,13 @@ class Session(Protocol):
     def flush(self) -> None: ...
 
 
+class Due(NamedTuple):
+    """Queues in which something is due, has lost its lease or expired; and whether there are records to delete."""
+
+    queues: list[str]
+    records: bool
+
+
 class Queries(Protocol):
     """Reads for operators, from what is committed; nothing is decided on them."""
 
@@ -305,7 +312,9 @@ class Queries(Protocol):
 
     def workers(self, now: int) -> list[str]: ...
 
-    def queue_names(self) -> list[str]: ...
+    def due(self, now: int) -> Due:
+        """What housekeeping would find to do; a look that writes nothing."""
+        ...
 
 
 class Engine(Protocol):

@@ -47,7 +47,6 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
             _lose(hands, task, blamed, now)
     hands.flush()
     book.row.lease_end = None
-    book.row.expire_at = now  # what came back may be too late to start
     return len(ended)
 
 

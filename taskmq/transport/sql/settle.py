@@ -223,6 +223,9 @@ class Hands:
             book.enter(flow, task.key, task.pweight)
 
     def _update(self, task: TaskRow, due: int | None) -> None:
+        if task.expires_at is not None:  # it waits again, and may be too late to start already
+            row = self.books[task.queue_id].row
+            row.expire_at = task.expires_at if row.expire_at is None else min(row.expire_at, task.expires_at)
         log = self._logs.get(task.seq)
         text = msgspec.json.encode(log).decode() if log else None
         counters = (task.attempts, task.blamed, task.expiries)

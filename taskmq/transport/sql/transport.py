@@ -123,10 +123,13 @@ class SqlTransport(SqlInspect):
         limit = params.limit or BATCH
         promoted = reaped = 0
         more = False
-        for queue in self._engine.read(lambda queries: queries.queue_names()):
+        due = self._engine.read(lambda queries: queries.due(self._clock.now()))
+        for queue in due.queues:
             done = self._engine.write(partial(leases.tidy_queue, queue=queue, now=self._clock.now(), limit=limit))
             promoted, reaped, more = promoted + done.promoted, reaped + done.reaped, more or done.more
-        deleted = self._engine.write(lambda session: session.delete_old(self._clock.now(), limit))
+        deleted = 0
+        if due.records:
+            deleted = self._engine.write(lambda session: session.delete_old(self._clock.now(), limit))
         if promoted or reaped:
             self._engine.signal()
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)

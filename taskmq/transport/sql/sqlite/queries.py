@@ -11,6 +11,7 @@ from taskmq.queue import QueueConfig
 from taskmq.state import TaskState
 from taskmq.transport.base import Find, PartitionInfo, QueueStats
 from taskmq.transport.sql.codes import ENDED
+from taskmq.transport.sql.dialect import Due
 from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
 
 _SHARED = (
@@ -53,6 +54,20 @@ SELECT q.queue_id, name, config, paused, served,
   (SELECT count(*) FROM taskmq_history h WHERE h.queue_id=q.queue_id AND state=5),
   (SELECT count(*) FROM taskmq_flows f WHERE f.queue_id=q.queue_id)
 FROM taskmq_queues q WHERE namespace=? ORDER BY name
+"""
+DUE_QUEUES = """
+SELECT name FROM taskmq_queues q WHERE namespace=:namespace
+  AND (EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0 AND due_at<=:now)
+    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2 AND due_at<=:now)
+    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2
+      AND expires_at<=:now)
+    OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL
+      AND blocked_until<=:now)) ORDER BY queue_id
+"""
+DUE_RECORDS = """
+SELECT EXISTS (SELECT 1 FROM taskmq_history WHERE delete_at<=:now)
+  OR EXISTS (SELECT 1 FROM taskmq_keys WHERE expires_at IS NOT NULL AND expires_at<=:now)
+  OR EXISTS (SELECT 1 FROM taskmq_workers WHERE expires_at<=:now)
 """
 PARTITIONS = """
 SELECT code, weight, n_run, n_wait, blocked_until, held_by,
@@ -162,7 +177,8 @@ class SqliteQueries:
         statement = "SELECT info FROM taskmq_workers WHERE namespace=? AND expires_at>? ORDER BY id"
         return [row[0] for row in self._connection.execute(statement, (self._namespace, now))]
 
-    def queue_names(self) -> list[str]:
-        """All queues."""
-        statement = "SELECT name FROM taskmq_queues WHERE namespace=? ORDER BY queue_id"
-        return [row[0] for row in self._connection.execute(statement, (self._namespace,))]
+    def due(self, now: int) -> Due:
+        """What housekeeping would find to do."""
+        parameters = {"namespace": self._namespace, "now": now}
+        queues = [row[0] for row in self._connection.execute(DUE_QUEUES, parameters)]
+        return Due(queues, bool(self._connection.execute(DUE_RECORDS, parameters).fetchone()[0]))

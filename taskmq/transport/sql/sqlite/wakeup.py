@@ -1,10 +1,10 @@
 """How an idle worker learns of work in a SQLite file.
 
-SQLite has no notification. In this process a publish signals a condition, which costs nothing. For other processes
-the waiter looks every few milliseconds at ``PRAGMA data_version``, which changes with every commit of another
-connection and is a read of shared memory (microseconds); only when it has changed is it worth asking whether a task
-can be claimed, and only a yes ends the wait. Workers' own settles change the version, too, so without that question
-idle workers would wake each other.
+SQLite has no notification. In this process a publish rings a bell, which costs nothing. For other processes the waiter
+looks every few milliseconds at ``PRAGMA data_version``, which changes with every commit of another connection and is a
+read of shared memory (3 µs); only when it has changed is it worth asking whether a task can be claimed, and only a
+yes ends the wait. Workers' own settles change the version, too, so without that question idle workers would wake each
+other.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
-POLL = 0.004
-"""Seconds between two looks: p50 of the wake-up is half of it, at about 0.3 % of a core."""
+POLL = 0.007
+"""Seconds between two looks. Half of it is the median delay; the looks cost about 0.6 % of a core."""
 
 Reader = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
@@ -39,42 +39,46 @@ class Wakeup:
     """Blocks until something can be claimed."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._signals = 0
+        self._bells: set[threading.Lock] = set()
+        """Of each waiter, a lock that is held until somebody rings."""
         self._wakes = 0
 
     def signal(self) -> None:
         """Say that this process has changed something that may make work claimable."""
-        with self._changed:
-            self._signals += 1
-            self._changed.notify_all()
+        for bell in tuple(self._bells):
+            with suppress(RuntimeError):  # it has been rung already
+                bell.release()
 
     def wake(self) -> None:
         """Make every wait return."""
-        with self._changed:
-            self._wakes += 1
-            self._changed.notify_all()
+        self._wakes += 1
+        self.signal()
 
     def wait(
         self, reader: Reader, namespace: str, queues: Sequence[str], timeout: float, now: Callable[[], int]
     ) -> bool:
         """True as soon as something can be claimed, False when the time is over or ``wake`` was called."""
         end = time.monotonic() + timeout
-        wakes, signals, version = self._wakes, -1, -1
+        wakes = self._wakes
         parameters = {"namespace": namespace, "names": msgspec.json.encode(list(queues)).decode()}
-        with reader() as connection:
-            while True:
-                seen, signals_now = _data_version(connection), self._signals
-                if (seen, signals_now) != (version, signals):
-                    if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
-                        return True
-                    version, signals = seen, signals_now
-                with self._changed:
+        bell = threading.Lock()
+        bell.acquire()
+        self._bells.add(bell)  # before the first look, so that no signal is missed
+        try:
+            with reader() as connection:
+                version, rung = -1, True
+                while True:
+                    seen = _data_version(connection)
+                    if rung or seen != version:
+                        if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
+                            return True
+                        version = seen
                     left = end - time.monotonic()
                     if self._wakes != wakes or left <= 0:
                         return False
-                    if self._signals == signals:
-                        self._changed.wait(min(POLL, left))
+                    rung = bell.acquire(timeout=min(POLL, left))
+        finally:
+            self._bells.discard(bell)
 
 
 def _data_version(connection: sqlite3.Connection) -> int:
