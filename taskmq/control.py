@@ -43,6 +43,11 @@ class TaskQuery:
             cancelled += sum(state is not None for state in self._store.cancel(ids)) if ids else 0
         return cancelled
 
+    def retry_all(self) -> int:
+        """Queue those that ended FAILED again, with a new budget; returns how many there were."""
+        dead = ([task.id for task in page if task.state is TaskState.FAILED] for page in self.pages())
+        return sum(sum(self._store.replay(ids)) for ids in dead if ids)
+
 
 class QueueControl:
     """One queue of the store."""

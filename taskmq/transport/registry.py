@@ -15,6 +15,14 @@ _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
 }
+_EXTRAS = {
+    **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),
+    "postgresql": "postgres",
+    **dict.fromkeys(("mysql", "mariadb"), "mysql"),
+    "amqp": "amqp",
+    **dict.fromkeys(("http", "https"), "client"),
+}
+"""Scheme → the extra of this distribution that brings the store's driver."""
 ENTRY_POINTS = "taskmq.transports"
 
 
@@ -27,9 +35,19 @@ def open_store(url: str, *, namespace: str = "default", clock: Clock | None = No
     factory = _STORES.get(scheme) or _entry_point(scheme)
     if factory is None:
         known = ", ".join(f"{name}://" for name in sorted(_STORES))
-        raise ConfigError(f"no store for the URL {without_secrets(str(url))!r}: the scheme must be one of {known}")
+        why = f"this version has no {scheme}:// store yet; it has" if scheme in _EXTRAS else "the scheme must be one of"
+        raise ConfigError(f"no store for the URL {without_secrets(str(url))!r}: {why} {known}")
     module, _, function = factory.partition(":")
-    return cast(Store, getattr(importlib.import_module(module), function)(url, namespace=namespace, clock=clock))
+    try:
+        opener = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(scheme)
+        if extra is None:
+            raise
+        raise ConfigError(
+            f"the {scheme}:// store needs {error.name!r}, which is not installed: pip install taskmq[{extra}]"
+        ) from error
+    return cast(Store, opener(url, namespace=namespace, clock=clock))
 
 
 def _entry_point(scheme: str) -> str | None:

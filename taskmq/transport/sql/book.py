@@ -142,8 +142,10 @@ class Book:
         self.flush_flows()
         if self.plain.dirty:
             self.row.utag, self.row.ulive, self.row.dirty = self.plain.tag, self.plain.live, True
+            self.plain.dirty = False
         if self.row.dirty:
             self.session.write_queues([self.row])
+            self.row.dirty = False
 
     # ── promotion ──
 

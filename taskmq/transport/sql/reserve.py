@@ -48,6 +48,8 @@ def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int
         _write_back(candidate)
     next_due = None
     if len(picks) < params.limit:
+        for book in books:
+            book.flush()  # what was freed is not due any more
         next_due = session.next_due([book.row.queue_id for book in books])
     return Reserved(deliveries=deliveries, more=more, next_due=next_due)
 
