@@ -202,6 +202,16 @@ class StoreMachine(RuleBasedStateMachine):
         """Pause or resume a queue."""
         self.both(lambda store: store.pause_queue(queue, paused))
 
+    @rule(queue=st.sampled_from(QUEUES), code=st.sampled_from(["!x", "!y", "p"]), paused=st.booleans())
+    def pause_partition(self, queue: str, code: str, paused: bool) -> None:
+        """Pause or resume a partition."""
+        self.both(lambda store: store.pause_partition(queue, code, paused))
+
+    @rule(queue=st.sampled_from(QUEUES), code=st.sampled_from(["!x", "!y"]), skip=st.booleans())
+    def free_partition(self, queue: str, code: str, skip: bool) -> None:
+        """Release a held partition, or let it go on without its head."""
+        self.both(lambda store: (store.skip_head if skip else store.release_partition)(queue, code))
+
     @rule(picks=st.lists(st.integers(0, 200), min_size=1, max_size=4))
     def cancel(self, picks: list[int]) -> None:
         """Cancel some tasks."""

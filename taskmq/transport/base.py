@@ -302,6 +302,7 @@ class PartitionInfo:
     waiting: int
     running: int
     blocked_until: int | None = None
+    paused: bool = False
     held_by: str | None = None
     """The task id whose death stopped the partition (``on_dead="hold"``)."""
     worker: str | None = None
@@ -345,6 +346,26 @@ class Inspect(Protocol):
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
+        ...
+
+    def delete_queue(self, queue: str) -> bool:
+        """Forget a queue, its history and keys; False, and nothing done, while it has unfinished tasks."""
+        ...
+
+    def pause_partition(self, queue: str, code: str, paused: bool) -> None:
+        """Stop or resume claims from a partition, whether it has tasks now or not."""
+        ...
+
+    def release_partition(self, queue: str, code: str) -> bool:
+        """Try the dead head of a held partition again, in its place and with a new budget; False if none is held."""
+        ...
+
+    def skip_head(self, queue: str, code: str) -> bool:
+        """Let an ordered partition go on without its head.
+
+        A held one is freed and its head stays dead; a waiting head (blocked or not) becomes dead, ``reason="skipped"``.
+        False, and nothing done, when there is no head or it runs.
+        """
         ...
 
     def flush(self) -> None:

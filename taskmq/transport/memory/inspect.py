@@ -113,17 +113,26 @@ class MemoryInspect(MemoryCore):
         self._promote(target, now)
         if target is not task.queue:
             self._free_key(task, delete=True)
+        flow = task.queue.flows.get(task.code)
+        if flow is not None and flow.held_by == task.id:
+            flow.held_by = None
+            task.queue.place(flow)
+        task.queue = target
+        self._revive(task, next(self._seq), now)
+        self._work.notify_all()
+        return True
+
+    def _revive(self, task: TaskRecord, seq: int, available_at: int) -> None:
+        """Out of the dead letters and into its line, with a new budget."""
         self._ended.remove((task.delete_at or 0, task.id))
-        task.queue, task.seq = target, next(self._seq)
+        task.seq = seq
         task.state = task.reason = task.error = task.traceback = task.finished_at = task.delete_at = None
         task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = None
         task.attempts = task.blamed = task.expiries = 0
         task.replays += 1
-        task.available_at = now
-        target.tasks[task.seq] = task
-        target.enter(task)
-        self._work.notify_all()
-        return True
+        task.available_at = available_at
+        task.queue.tasks[seq] = task
+        task.queue.enter(task)
 
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks' records now."""
@@ -180,6 +189,7 @@ class MemoryInspect(MemoryCore):
             waiting=len(flow.line) + flow.retrying,
             running=len(flow.running),
             blocked_until=flow.blocked_until,
+            paused=flow.paused,
             held_by=flow.held_by,
             worker=queue.tasks[flow.running[0][2]].worker if flow.ordered and flow.running else None,
         )
@@ -196,6 +206,69 @@ class MemoryInspect(MemoryCore):
             self._now()
             self._queue(queue).paused = paused
             self._work.notify_all()
+
+    def delete_queue(self, queue: str) -> bool:
+        """Forget a queue that has no unfinished tasks."""
+        with self._lock:
+            self._now()
+            record = self._queues.get(queue)
+            if record is not None and record.tasks:
+                return False
+            for task in [task for task in self._tasks.values() if task.queue is record]:
+                self._delete(task)
+            for at in [at for at in self._keys if at[0] == queue]:
+                del self._keys[at]
+            self._queues.pop(queue, None)
+            return True
+
+    def pause_partition(self, queue: str, code: str, paused: bool) -> None:
+        """Stop or resume claims from a partition."""
+        with self._lock:
+            record = self._queue(queue)
+            self._promote(record, self._now())
+            flow = record.flow(code)
+            flow.paused = paused
+            record.place(flow)
+            self._work.notify_all()
+
+    def release_partition(self, queue: str, code: str) -> bool:
+        """Try the dead head of a held partition again."""
+        with self._lock:
+            now = self._now()
+            record, flow = self._stopped(queue, code, now)
+            if flow is None or flow.held_by is None:
+                return False
+            task = self._tasks.get(flow.held_by)
+            flow.held_by = None
+            if task is not None:
+                self._revive(task, task.seq, task.available_at)
+            else:
+                record.place(flow)
+            self._work.notify_all()
+            return True
+
+    def skip_head(self, queue: str, code: str) -> bool:
+        """Let an ordered partition go on without its head."""
+        with self._lock:
+            now = self._now()
+            record, flow = self._stopped(queue, code, now)
+            if flow is None or flow.running or not (flow.held_by or flow.line):
+                return False
+            if flow.held_by is None:
+                task = record.tasks[flow.line[0][2]]
+                record.leave(task)
+                record.unblock(flow)
+                task.reason, task.error = "skipped", "an operator skipped it"
+                self._finish(task, TaskState.FAILED, now)
+            flow.held_by = None
+            record.place(flow)
+            self._work.notify_all()
+            return True
+
+    def _stopped(self, queue: str, code: str, now: int) -> tuple[QueueRecord, FlowRecord | None]:
+        record = self._queue(queue)
+        self._promote(record, now)
+        return record, record.flows.get(code)
 
     def flush(self) -> None:
         """Delete everything."""

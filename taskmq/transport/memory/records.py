@@ -127,6 +127,7 @@ class FlowRecord:
         "line",
         "live",
         "ordered",
+        "paused",
         "retrying",
         "running",
         "tag",
@@ -146,6 +147,7 @@ class FlowRecord:
         self.blocked_until: int | None = None
         self.blocked_seq = 0
         self.held_by: str | None = None
+        self.paused = False
         self.live = False
         """Whether it has an eligible head, that is, whether it has joined."""
         self.turn: tuple[object, ...] | None = None
@@ -153,12 +155,13 @@ class FlowRecord:
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        free = self.blocked_until is None and self.held_by is None
+        free = self.blocked_until is None and self.held_by is None and not self.paused
         return bool(self.line) and free and not (self.ordered and self.running)
 
     def empty(self) -> bool:
         """Whether nothing keeps it: then it is forgotten, tag included."""
-        return not (self.line or self.running or self.retrying or self.blocked_until is not None or self.held_by)
+        stopped = self.blocked_until is not None or self.held_by is not None or self.paused
+        return not (self.line or self.running or self.retrying or stopped)
 
 
 class QueueRecord:
@@ -259,12 +262,17 @@ class QueueRecord:
 
     def block(self, flow: FlowRecord, until: int, seq: int) -> None:
         """Stop a flow until then; the later of two ends holds."""
-        if flow.blocked_until is not None:
-            if flow.blocked_until >= until:
-                return
-            self.due.remove((flow.blocked_until, flow.blocked_seq, flow.code))
+        if flow.blocked_until is not None and flow.blocked_until >= until:
+            return
+        self.unblock(flow)
         flow.blocked_until, flow.blocked_seq = until, seq
         self.due.add((until, seq, flow.code))
+
+    def unblock(self, flow: FlowRecord) -> None:
+        """Free a blocked flow before its time."""
+        if flow.blocked_until is not None:
+            self.due.remove((flow.blocked_until, flow.blocked_seq, flow.code))
+            flow.blocked_until = None
 
     def leave(self, task: TaskRecord) -> None:
         """Take a waiting task out of wherever it waits (it is cancelled, expired or claimed)."""

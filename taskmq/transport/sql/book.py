@@ -8,24 +8,29 @@ settled, so publishes behind a running head need not touch anything but their ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from taskmq.policy import turns
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import Key
+from taskmq.transport.sql.codes import BATCH
 from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
 
 _SOME_HEAD: Key = (0, 0, 0)
 """Stands for "the unpartitioned line is not empty"; its real head is read by the claim alone."""
 
 
-def open_books(session: Session, names: Iterable[str], upto: int, now: int, batch: int) -> dict[str, Book]:
-    """Lock these queues and promote what is due there; at most ``upto`` of their flows may end in this transaction."""
-    books = {row.name: Book(session, row) for row in session.look(sorted(set(names)), upto + 1)}
+@contextmanager
+def open_books(session: Session, names: Iterable[str], now: int, limit: int = BATCH) -> Iterator[dict[str, Book]]:
+    """Lock these queues and promote up to ``limit`` of what is due in each; at the end, write what changed."""
+    books = {row.name: Book(session, row) for row in session.lock_queues(sorted(set(names)))}
     for book in books.values():
-        book.promote(now, batch)
-    return books
+        book.promoted = book.promote(now, limit)
+    yield books
+    for book in books.values():
+        book.flush()
 
 
 class Book:
@@ -39,6 +44,7 @@ class Book:
         self.plain = plain = FlowRow(-row.queue_id, UNPARTITIONED)
         plain.tag, plain.live = row.utag, row.ulive
         plain.head = _SOME_HEAD if plain.live else None
+        self.promoted = 0
         self._plain_entered = False
 
     # ── loading ──
@@ -69,7 +75,7 @@ class Book:
     @property
     def partitioned(self) -> bool:
         """Whether the queue knows partitions; until then nothing of turns is touched."""
-        return self.row.flow_count > 0
+        return self.row.flows > 0
 
     def flow(self, code: str, seq: int) -> FlowRow:
         """The flow of a (loaded) code, born of task ``seq`` if need be. The first one makes plain tasks a flow, too."""
@@ -84,7 +90,8 @@ class Book:
             flow = FlowRow(seq, code)
             flow.new = True
             self._keep([flow])
-            self.row.flow_count += 1
+            self.row.flows += 1
+            self.row.dirty = True
         return flow
 
     def enter(self, flow: FlowRow, key: Key, weight: int | None = None) -> None:
@@ -112,11 +119,12 @@ class Book:
             self.row.dirty = flow.dirty = True
         if eligible != flow.live:
             flow.live, flow.dirty = eligible, True
-        if flow is not self.plain and not eligible and flow.empty():
+        if flow is not self.plain and not eligible and not flow.gone and flow.empty():
             flow.gone = flow.dirty = True
-            self.row.flow_count -= 1
+            self.row.flows -= 1
+            self.row.dirty = True
 
-    def rehead(self, flows: Sequence[FlowRow]) -> None:
+    def reread_heads(self, flows: Sequence[FlowRow]) -> None:
         """Read the heads of these flows anew, after their first task left the line without being claimed."""
         partitions = [flow for flow in flows if flow is not self.plain or self.partitioned]
         heads = self.session.heads([flow.flow_id for flow in partitions], 0, 1)

@@ -2,7 +2,7 @@
 
 The verbs (publish.py, reserve.py, settle.py, leases.py) are written once against ``Session``. A statement takes and
 gives plain lists and the row classes below; how it is worded – RETURNING or not, arrays or JSON, one exchange or
-two – is the engine's business. Every read that a decision rests on happens under the lock that ``look`` takes.
+two – is the engine's business. Every read that a decision rests on happens under the lock that ``lock_queues`` takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from taskmq.errors import TransportError
 from taskmq.policy.order import Key
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import Capabilities, Find, PartitionInfo, QueueStats
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 
 class QueueRow(msgspec.Struct):
-    """A queue's row as locked by ``look``, with the first due times of what waits in it."""
+    """A queue's row as locked by ``lock_queues``, with the first due times of what waits in it."""
 
     queue_id: int
     name: str
@@ -32,6 +31,7 @@ class QueueRow(msgspec.Struct):
     j: int
     utag: int
     ulive: int
+    flows: int
     paused: int
     max_running: int | None
     running: int
@@ -41,7 +41,6 @@ class QueueRow(msgspec.Struct):
     unblock_at: int | None
     lease_end: int | None
     expire_at: int | None
-    flow_count: int
     dirty: bool = False
 
 
@@ -61,6 +60,7 @@ class FlowRow(msgspec.Struct, array_like=True):
     blocked_until: int | None = None
     blocked_seq: int | None = None
     held_by: str | None = None
+    paused: int = 0
     new: bool = False
     dirty: bool = False
     gone: bool = False
@@ -73,12 +73,13 @@ class FlowRow(msgspec.Struct, array_like=True):
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        free = self.blocked_until is None and self.held_by is None
+        free = self.blocked_until is None and self.held_by is None and not self.paused
         return self.head is not None and free and not (self.ordered and self.n_run)
 
     def empty(self) -> bool:
         """Whether nothing keeps it: then its row is deleted."""
-        return not (self.head or self.n_run or self.n_wait or self.blocked_until is not None or self.held_by)
+        stopped = self.blocked_until is not None or self.held_by is not None or self.paused
+        return not (self.head or self.n_run or self.n_wait or stopped)
 
 
 class TaskRow(msgspec.Struct, array_like=True):
@@ -124,13 +125,11 @@ class TaskRow(msgspec.Struct, array_like=True):
         return (self.s1, self.s2, self.seq)
 
 
-class AlreadyStored(TransportError):
-    """A task of this id is there: the publish is sent again, for its first answer was lost."""
-
-
 class DeadLetter(NamedTuple):
     """What a replay needs of a dead task."""
 
+    seq: int
+    available_at: int
     queue: str
     queue_id: int
     code: str | None
@@ -146,12 +145,12 @@ class Session(Protocol):
     namespace: str
 
     # queues
-    def look(self, names: Sequence[str], flows_upto: int) -> list[QueueRow]:
-        """Lock these queues, in id order, creating those that are new. ``flow_count`` is exact up to the bound."""
+    def lock_queues(self, names: Sequence[str]) -> list[QueueRow]:
+        """Lock these queues, in id order, creating those that are new."""
         ...
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
-        """Store served, v, j, utag, ulive and running."""
+        """Store served, v, j, utag, ulive, running and flows."""
         ...
 
     # flows
@@ -185,6 +184,10 @@ class Session(Protocol):
         """The seq of the next task; the caller numbers on from it."""
         ...
 
+    def spare_flow_id(self) -> int:
+        """An id for a flow that no task gives birth to: beyond every seq."""
+        ...
+
     def insert_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
         """Columns as in ``publish.COLUMNS``."""
         ...
@@ -207,7 +210,7 @@ class Session(Protocol):
         """Mark (seq, run_lane) as running in this order; rows of ``reserve.CLAIMED`` in the same order."""
         ...
 
-    def running(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
         """Tasks by seq, in any state."""
         ...
 
@@ -271,7 +274,11 @@ class Session(Protocol):
 
     def dead_letter(self, task_id: str) -> DeadLetter | None: ...
 
-    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, now: int) -> None: ...
+    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, available_at: int) -> None: ...
+
+    def delete_queue(self, queue: str) -> bool:
+        """Delete the queue and all that is kept for it; False while it has unfinished tasks."""
+        ...
 
     def purge(self, task_ids: Sequence[str]) -> int: ...
 

@@ -11,10 +11,9 @@ from taskmq import codec
 from taskmq.clock import Clock, SystemClock
 from taskmq.state import Attempt, TaskInfo, TaskState
 from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
-from taskmq.transport.sql import leases, replay
-from taskmq.transport.sql.book import open_books
-from taskmq.transport.sql.codes import BATCH, CANCELLED, ENDED, RUNNING
-from taskmq.transport.sql.dialect import Engine, Session
+from taskmq.transport.sql import control
+from taskmq.transport.sql.codes import ENDED, RUNNING
+from taskmq.transport.sql.dialect import Engine
 
 _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
@@ -45,30 +44,14 @@ class SqlInspect:
 
     def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
         """Cancel what waits, ask what runs to stop."""
-        states = self._engine.write(lambda session: self._cancel(session, task_ids))
+        states = self._engine.write(lambda session: control.cancel(session, task_ids, self._clock.now()))
         self._engine.signal()
         ended = {info.id: info.state for info in self.get([i for i in task_ids if i not in states]) if info}
         return [states.get(task_id) or ended.get(task_id) for task_id in task_ids]
 
-    def _cancel(self, session: Session, task_ids: Sequence[str]) -> dict[str, TaskState]:
-        """What became of those that had not ended."""
-        now = self._clock.now()
-        states: dict[str, TaskState] = {}
-        for task_id, (seq, queue) in session.unfinished(task_ids).items():
-            book = open_books(session, [queue], BATCH + 1, now, BATCH)[queue]
-            (task,) = session.running([seq])
-            if task.state == RUNNING:
-                session.request_cancel(seq)
-                states[task_id] = TaskState.RUNNING
-            else:
-                leases.drop(session, book, [task], CANCELLED, now)
-                states[task_id] = TaskState.CANCELLED
-            book.flush()
-        return states
-
     def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
         """Queue dead letters again with a new budget and a new place."""
-        done = self._engine.write(lambda session: replay.replay(session, task_ids, queue, self._clock.now()))
+        done = self._engine.write(lambda session: control.replay(session, task_ids, queue, self._clock.now()))
         self._engine.signal()
         return done
 
@@ -93,6 +76,30 @@ class SqlInspect:
         """Stop or resume claims from a queue."""
         self._engine.write(lambda session: session.pause(queue, paused))
         self._engine.signal()
+
+    def delete_queue(self, queue: str) -> bool:
+        """Forget a queue that has no unfinished tasks."""
+        return self._engine.write(lambda session: session.delete_queue(queue))
+
+    def pause_partition(self, queue: str, code: str, paused: bool) -> None:
+        """Stop or resume claims from a partition."""
+        now = self._clock.now()
+        self._engine.write(lambda session: control.pause_partition(session, queue, code, paused, now))
+        self._engine.signal()
+
+    def release_partition(self, queue: str, code: str) -> bool:
+        """Try the dead head of a held partition again."""
+        now = self._clock.now()
+        done = self._engine.write(lambda session: control.release_partition(session, queue, code, now))
+        self._engine.signal()
+        return done
+
+    def skip_head(self, queue: str, code: str) -> bool:
+        """Let an ordered partition go on without its head."""
+        now = self._clock.now()
+        done = self._engine.write(lambda session: control.skip_head(session, queue, code, now))
+        self._engine.signal()
+        return done
 
     def flush(self) -> None:
         """Delete everything of this namespace."""

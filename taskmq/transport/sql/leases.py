@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskmq.policy.lease import reason_of_death
 from taskmq.transport.base import Maintained, Renewal, Renewed
-from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import EXPIRED, FAILED, RUNNING
 from taskmq.transport.sql.dialect import Session, TaskRow
 from taskmq.transport.sql.settle import Hands
@@ -16,7 +16,7 @@ DIED = "the worker died or froze: its lease ended"
 
 def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:
     """Renew leases and mark started tasks."""
-    rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
+    rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
     answers: list[Renewed] = []
     started: dict[int, bool] = {}
     ends: dict[int, int] = {}
@@ -97,7 +97,16 @@ def expire(session: Session, book: Book, now: int, limit: int) -> int:
     return len(tasks)
 
 
-def drop(session: Session, book: Book, tasks: Sequence[TaskRow], state: int, now: int) -> None:
+def drop(
+    session: Session,
+    book: Book,
+    tasks: Sequence[TaskRow],
+    state: int,
+    now: int,
+    *,
+    reason: str | None = None,
+    error: str | None = None,
+) -> None:
     """End waiting tasks of one queue without running them."""
     hands = Hands(session, now, [book])
     book.load_ids(sorted({task.lane for task in tasks}))
@@ -108,17 +117,16 @@ def drop(session: Session, book: Book, tasks: Sequence[TaskRow], state: int, now
             if task.due_at and flow is not book.plain:
                 flow.n_wait, flow.dirty = flow.n_wait - 1, True
             reheaded[flow.flow_id] = flow
-        hands.finish(task, state)
+        hands.finish(task, state, reason=reason, error=error)
     hands.flush()
-    book.rehead([flow for flow in reheaded.values() if not (flow.ordered and flow.n_run)])
+    book.reread_heads([flow for flow in reheaded.values() if not (flow.ordered and flow.n_run)])
 
 
 def tidy_queue(session: Session, queue: str, now: int, limit: int) -> Maintained:
     """Promote, reap and expire one bounded batch of a queue."""
-    (row,) = session.look([queue], 2 * limit + 1)
-    book = Book(session, row)
-    promoted = book.promote(now, limit)
-    reaped = reap(session, book, now, limit) if row.lease_end is not None and row.lease_end <= now else 0
-    expired = expire(session, book, now, limit) if row.expire_at is not None and row.expire_at <= now else 0
-    book.flush()
+    with open_books(session, [queue], now, limit) as books:
+        book = books[queue]
+        row, promoted = book.row, book.promoted
+        reaped = reap(session, book, now, limit) if row.lease_end is not None and row.lease_end <= now else 0
+        expired = expire(session, book, now, limit) if row.expire_at is not None and row.expire_at <= now else 0
     return Maintained(promoted=promoted, reaped=reaped, more=max(promoted, reaped, expired) >= limit)

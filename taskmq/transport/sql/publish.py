@@ -27,23 +27,15 @@ DEFAULTS = (None, None, None, None, None, 0, None)
 """… which are these."""
 
 
-def publish(
-    session: Session, messages: Sequence[Message], now: int, batch: int, *, again: bool = False
-) -> list[Receipt]:
-    """Store the messages, all or none; ``batch`` bounds what is promoted first.
-
-    ``again``: some of them may be stored already, for the answer to an earlier publish was lost.
-    """
-    queues = open_books(session, (message.queue for message in messages), len(messages), now, batch)
-    known = session.known_ids([message.id for message in messages]) if again else set()
-    accepted, receipts = _check_keys(session, messages, queues, known, now)
-    _load_flows(queues, accepted)
-    seq = session.next_seq()
-    session.insert_tasks(
-        [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
-    )
-    for book in queues.values():
-        book.flush()
+def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:
+    """Store the messages, all or none."""
+    with open_books(session, (message.queue for message in messages), now) as queues:
+        accepted, receipts = _check(session, messages, queues, now)
+        _load_flows(queues, accepted)
+        seq = session.next_seq()
+        session.insert_tasks(
+            [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
+        )
     return receipts
 
 
@@ -103,10 +95,14 @@ def _key_mode(message: Message) -> int:
     return KEY_UNTIL_END if message.key_until == "finished" else KEY_WITH_RECORD
 
 
-def _check_keys(
-    session: Session, messages: Sequence[Message], queues: dict[str, Book], known: set[str], now: int
+def _check(
+    session: Session, messages: Sequence[Message], queues: dict[str, Book], now: int
 ) -> tuple[list[Message], list[Receipt]]:
-    """Which messages are new. Nothing is stored before the whole batch has passed."""
+    """Which messages are new: by their ids, for a publish may be sent again, and by their keys.
+
+    Nothing is stored before the whole batch has passed.
+    """
+    known = session.known_ids([message.id for message in messages])
     keyed = [message for message in messages if message.key is not None]
     if not keyed and not known:
         return list(messages), [Receipt(message.id, duplicate=False) for message in messages]

@@ -21,6 +21,7 @@ from taskmq.policy.order import Key
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
+from taskmq.transport.sql.codes import BATCH
 from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
 
 CLAIMED = (
@@ -29,15 +30,15 @@ CLAIMED = (
 )
 
 
-def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int, batch: int) -> Reserved:
-    """Claim the next tasks; first reaps and expires up to ``batch`` each in these queues, whose books are open."""
+def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Reserved:
+    """Claim the next tasks of queues whose books are open; first reaps and expires a batch each."""
     books = [opened[name] for name in dict.fromkeys(params.queues)]
     more = False
     for book in books:
         if book.row.lease_end is not None and book.row.lease_end <= now:
-            more |= leases.reap(session, book, now, batch) >= batch
+            more |= leases.reap(session, book, now, BATCH) >= BATCH
         late = book.row.expire_at is not None and book.row.expire_at <= now
-        if late and leases.expire(session, book, now, batch) >= batch:
+        if late and leases.expire(session, book, now, BATCH) >= BATCH:
             return Reserved(deliveries=[], more=True)
     candidates = [_candidate(session, book, params.limit) for book in books if not book.row.paused]
     prefetch = partial(_prefetch_followers, session)

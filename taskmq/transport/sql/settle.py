@@ -42,7 +42,7 @@ _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
-    rows = {row.seq: row for row in session.running([item.delivery.token or 0 for item in items])}
+    rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
     tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
     held = [task for task in tasks if task is not None]
     if not held:

@@ -63,6 +63,7 @@ queues = Table(
     _big("j", "join counter of the flows", null=False),
     _big("utag", "tag of the unpartitioned flow", null=False),
     _flag("ulive", "the unpartitioned flow has joined"),
+    _count("flows", "its rows in taskmq_flows"),
     _flag("paused", "nothing is claimed"),
     Column("max_running", Integer, comment="most tasks in workers' hands; NULL: no limit"),
     _count("running", "tasks in workers' hands; kept only where max_running is set"),
@@ -92,6 +93,7 @@ flows = Table(
     _big("blocked_until", "nothing of it starts before"),
     _big("blocked_seq", "seq of the task that blocked it"),
     Column("held_by", String(32), comment="the dead task that stops it"),
+    _flag("paused", "an operator stopped it"),
     UniqueConstraint("queue_id", "code", name="uq_taskmq_flows_code"),
     comment="partitions with something in line, running, retrying or blocked",
 )

@@ -30,7 +30,7 @@ from taskmq.transport.settings import config_drift, refuse_unsupported
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.dialect import AlreadyStored, Engine, Session
+from taskmq.transport.sql.dialect import Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
@@ -75,10 +75,7 @@ class SqlTransport(SqlInspect):
                     call.error = error
 
     def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        try:
-            return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH))
-        except AlreadyStored:
-            return self._engine.write(lambda session: publish(session, messages, self._clock.now(), BATCH, again=True))
+        return self._engine.write(lambda session: publish(session, messages, self._clock.now()))
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
@@ -101,15 +98,9 @@ class SqlTransport(SqlInspect):
         """Settle, then reserve, on books that are opened and written once."""
         now, items = self._clock.now(), settlements.items
         names = [item.delivery.queue for item in items]
-        upto = len(items)
-        if claim is not None:
-            names += claim.queues
-            upto += claim.limit
-        books = open_books(session, names, upto, now, BATCH)
-        results = settle(session, items, books, now) if items else []
-        reserved = NOTHING if claim is None else reserve(session, claim, books, now, BATCH)
-        for book in books.values():
-            book.flush()
+        with open_books(session, [*names, *(claim.queues if claim else ())], now) as books:
+            results = settle(session, items, books, now) if items else []
+            reserved = NOTHING if claim is None else reserve(session, claim, books, now)
         return results, reserved
 
     def extend(self, params: Extend) -> list[Renewed]:
@@ -173,7 +164,7 @@ class SqlTransport(SqlInspect):
 
     def _configure(self, session: Session, queues: Mapping[str, QueueConfig], overwrite: bool) -> dict[str, list[str]]:
         drift: dict[str, list[str]] = {}
-        rows = {row.name: row for row in session.look(list(queues), 1)}
+        rows = {row.name: row for row in session.lock_queues(list(queues))}
         stored = session.queue_configs(list(queues))
         for name, config in queues.items():
             known = stored.get(name)

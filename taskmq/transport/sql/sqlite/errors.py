@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from taskmq.errors import ConfigError, StoreFull, TaskMQError, TransportError, TransportUnavailable
-from taskmq.transport.sql.dialect import AlreadyStored
 
 
 @contextmanager
@@ -23,8 +22,6 @@ def translate(error: sqlite3.Error) -> TaskMQError:
     """The error of taskmq that says what this one means."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
-    if code == sqlite3.SQLITE_CONSTRAINT_UNIQUE and "taskmq_tasks.id" in str(error):
-        return AlreadyStored("a task of this id is stored already")
     if primary == sqlite3.SQLITE_FULL:
         return StoreFull("the database cannot grow: the disk, a quota or max_page_count is full; nothing was stored")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -44,16 +44,17 @@ _STATES = {
 }
 _CODE_OF = {state: code for code, state in ENDED.items()}
 
+_WANTED = "(:names IS NULL OR q.name IN (SELECT value FROM json_each(:names)))"
 COUNTS = f"""
-SELECT {_RETRYING.replace("t.", "")}, {_SCHEDULED.replace("t.", "")}, state=2, priority, count(*),
-  min(CASE WHEN retry_at IS NULL THEN available_at ELSE retry_at END)
-FROM taskmq_tasks WHERE queue_id=:queue GROUP BY 1, 2, 3, 4
+SELECT t.queue_id, {_RETRYING}, {_SCHEDULED}, t.state=2, t.priority, count(*),
+  min(CASE WHEN t.retry_at IS NULL THEN t.available_at ELSE t.retry_at END)
+FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED}
+GROUP BY 1, 2, 3, 4, 5
 """
-QUEUES = """
-SELECT q.queue_id, name, config, paused, served,
-  (SELECT count(*) FROM taskmq_history h WHERE h.queue_id=q.queue_id AND state=5),
-  (SELECT count(*) FROM taskmq_flows f WHERE f.queue_id=q.queue_id)
-FROM taskmq_queues q WHERE namespace=? ORDER BY name
+QUEUES = f"""
+SELECT q.queue_id, name, config, paused, served, flows,
+  (SELECT count(*) FROM taskmq_history h WHERE h.queue_id=q.queue_id AND state=5)
+FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED} ORDER BY name
 """
 DUE_QUEUES = """
 SELECT name FROM taskmq_queues q WHERE namespace=:namespace
@@ -70,7 +71,7 @@ SELECT EXISTS (SELECT 1 FROM taskmq_history WHERE delete_at<=:now)
   OR EXISTS (SELECT 1 FROM taskmq_workers WHERE expires_at<=:now)
 """
 PARTITIONS = """
-SELECT code, weight, n_run, n_wait, blocked_until, held_by,
+SELECT code, weight, n_run, n_wait, blocked_until, held_by, paused,
   (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=1),
   (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=2 AND t.queue_id=f.queue_id)
 FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?)
@@ -125,33 +126,13 @@ class SqliteQueries:
 
     def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]:
         """The named queues, or all."""
-        rows = self._connection.execute(QUEUES, (self._namespace,)).fetchall()
-        return [self._stats(row, now) for row in rows if not queues or row[1] in queues]
-
-    def _stats(self, row: tuple[Any, ...], now: int) -> QueueStats:
-        queue_id, name, config, paused, served, dead, partitions = row
-        totals = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
-        by_priority: dict[int, int] = {}
-        oldest: int | None = None
-        for retrying, scheduled, running, priority, count, first in self._connection.execute(
-            COUNTS, {"queue": queue_id, "now": now}
-        ):
-            kind = "retrying" if retrying else "scheduled" if scheduled else "running" if running else "ready"
-            totals[kind] += count
-            if kind == "ready":
-                by_priority[priority] = count
-                oldest = first if oldest is None else min(oldest, first)
-        settings = decode_config(config) if config else QueueConfig()
-        return QueueStats(
-            name=name,
-            config=replace(settings, paused=bool(paused)),
-            dead=dead,
-            partitions=partitions,
-            by_priority=dict(sorted(by_priority.items(), reverse=True)),
-            oldest_ready_age=None if oldest is None else now - oldest,
-            served=served,
-            **totals,
-        )
+        names = as_json_list(queues) if queues else None
+        parameters = {"namespace": self._namespace, "names": names, "now": now}
+        counts: dict[int, list[tuple[Any, ...]]] = {}
+        for queue_id, *count in self._connection.execute(COUNTS, parameters):
+            counts.setdefault(queue_id, []).append(tuple(count))
+        rows = self._connection.execute(QUEUES, parameters).fetchall()
+        return [_stats(row, counts.get(row[0], []), now) for row in rows]
 
     def partitions(self, queue: str, codes: Sequence[str]) -> list[PartitionInfo]:
         """Live partitions."""
@@ -166,10 +147,11 @@ class SqliteQueries:
                 waiting=waiting + n_wait,
                 running=n_run,
                 blocked_until=blocked_until,
+                paused=bool(paused),
                 held_by=held_by,
                 worker=worker if code.startswith("!") else None,
             )
-            for code, weight, n_run, n_wait, blocked_until, held_by, waiting, worker in rows
+            for code, weight, n_run, n_wait, blocked_until, held_by, paused, waiting, worker in rows
         ]
 
     def workers(self, now: int) -> list[str]:
@@ -182,3 +164,27 @@ class SqliteQueries:
         parameters = {"namespace": self._namespace, "now": now}
         queues = [row[0] for row in self._connection.execute(DUE_QUEUES, parameters)]
         return Due(queues, bool(self._connection.execute(DUE_RECORDS, parameters).fetchone()[0]))
+
+
+def _stats(row: tuple[Any, ...], counts: Sequence[tuple[Any, ...]], now: int) -> QueueStats:
+    _, name, config, paused, served, flows, dead = row
+    totals = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
+    by_priority: dict[int, int] = {}
+    oldest: list[int] = []
+    for retrying, scheduled, running, priority, count, first in counts:
+        kind = "retrying" if retrying else "scheduled" if scheduled else "running" if running else "ready"
+        totals[kind] += count
+        if kind == "ready":
+            by_priority[priority] = count
+            oldest.append(now - first)
+    settings = decode_config(config) if config else QueueConfig()
+    return QueueStats(
+        name=name,
+        config=replace(settings, paused=bool(paused)),
+        dead=dead,
+        partitions=flows,
+        by_priority=dict(sorted(by_priority.items(), reverse=True)),
+        oldest_ready_age=max(oldest, default=None),
+        served=served,
+        **totals,
+    )

@@ -42,14 +42,14 @@ WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
 REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state=2"
 DEAD_LETTER = """
-SELECT q.name, h.queue_id, code, pweight, priority, idem_key, key_mode
+SELECT seq, available_at, q.name, h.queue_id, code, pweight, priority, idem_key, key_mode
 FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state=5 AND namespace=?
 """
 REVIVE = """
 INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, epoch,
   max_attempts, replays, created_at, retention, handler, idem_key, key_mode, tags, attempt_log, body)
-SELECT :seq, id, :queue, 1, :lane, priority, :aging, :now, code, pweight, epoch, max_attempts, replays+1, created_at,
-  retention, handler, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
+SELECT :seq, id, :queue, 1, :lane, priority, :aging, :available_at, code, pweight, epoch, max_attempts, replays+1,
+  created_at, retention, handler, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
 """
 DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
 PURGED = """
@@ -67,6 +67,10 @@ FLUSH = (
     "DELETE FROM taskmq_locks WHERE substr(name, 1, length(?1)+1)=?1 || ':'",
     "DELETE FROM taskmq_queues WHERE namespace=?",
 )
+
+QUEUE_ID = "SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?"
+HAS_TASKS = "SELECT 1 FROM taskmq_tasks WHERE queue_id=? LIMIT 1"
+DELETE_QUEUE = tuple(f"DELETE FROM taskmq_{table} WHERE queue_id=?" for table in ("flows", "history", "keys", "queues"))
 
 
 def as_json_list(values: Iterable[Any]) -> str:
@@ -147,10 +151,10 @@ class Rare:
         row = self._run(DEAD_LETTER, (task_id, self.namespace)).fetchone()
         return None if row is None else DeadLetter(*row)
 
-    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, now: int) -> None:
+    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, available_at: int) -> None:
         """Out of the history and into a line."""
         place = {"seq": seq, "queue": queue.queue_id, "lane": lane, "aging": queue.aging_us}
-        self._run(REVIVE, {**place, "now": now, "id": task_id})
+        self._run(REVIVE, {**place, "available_at": available_at, "id": task_id})
         self._run(DELETE_ENDED, (task_id,))
 
     def purge(self, task_ids: Sequence[str]) -> int:
@@ -163,6 +167,17 @@ class Rare:
     def pause(self, queue: str, paused: bool) -> None:
         """Stop or resume claims."""
         self._run(PAUSE, (self.namespace, queue, int(paused)))
+
+    def delete_queue(self, queue: str) -> bool:
+        """The queue and all that is kept for it."""
+        row = self._run(QUEUE_ID, (self.namespace, queue)).fetchone()
+        if row is None:
+            return True
+        if self._run(HAS_TASKS, row).fetchone():
+            return False
+        for statement in DELETE_QUEUE:
+            self._run(statement, row)
+        return True
 
     def flush(self) -> None:
         """Delete everything of the namespace."""

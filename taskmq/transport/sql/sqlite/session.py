@@ -6,7 +6,7 @@ one JSON value: written through ``json_each``, read through ``json_group_array``
 whatever the number of rows. (Doubles are the exception – JSON text keeps 15 digits – so queue rows, which carry
 ``served``, are read and written as they are.)
 
-And there is one writer at a time, so ``look`` needs no lock of its own: the transaction is the lock.
+And there is one writer at a time, so ``lock_queues`` needs no lock of its own: the transaction is the lock.
 """
 
 from __future__ import annotations
@@ -43,25 +43,24 @@ def _as_json(columns: str, source: str) -> str:
     return f"SELECT json_group_array(json_array({columns})) FROM ({source})"
 
 
-_FLOW = "flow_id, code, weight, tag, h1, h2, hseq, elig, n_run, n_wait, blocked_until, blocked_seq, held_by"
+_FLOW = "flow_id, code, weight, tag, h1, h2, hseq, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused"
 _TASK = ", ".join(f"coalesce({c}, 0) AS {c}" if c in ("lane", "due_at") else c for c in TaskRow.__struct_fields__)
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
 _CLAIMED = _columns(*CLAIMED)
 _CLAIMED_T = _columns(*CLAIMED, prefix="t.")
 
-LOOK = """
-SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, paused, max_running, running, hold, lease_us,
+LOCK_QUEUES = """
+SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running, running, hold, lease_us,
   (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0),
   (SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
   (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2),
-  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2),
-  (SELECT count(*) FROM (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id LIMIT :upto))
+  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2)
 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names)) ORDER BY queue_id
 """
 NEW_QUEUES = """
 INSERT INTO taskmq_queues(namespace, name) SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
 """
-WRITE_QUEUE = "UPDATE taskmq_queues SET served=?, v=?, j=?, utag=?, ulive=?, running=? WHERE queue_id=?"
+WRITE_QUEUE = "UPDATE taskmq_queues SET served=?, v=?, j=?, utag=?, ulive=?, running=?, flows=? WHERE queue_id=?"
 
 FLOWS_BY_CODE = _as_json(
     _FLOW, f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND code IN (SELECT value FROM json_each(?))"
@@ -76,12 +75,12 @@ FLOWS_DUE = _as_json(
     f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND blocked_until IS NOT NULL AND blocked_until<=? "
     "ORDER BY blocked_until, blocked_seq LIMIT ?",
 )
-_FLOW_WRITTEN = "h1, h2, hseq, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by"
+_FLOW_WRITTEN = "h1, h2, hseq, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused"
 INSERT_FLOWS = f"""
-INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(16)} FROM json_each(?) j
+INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(17)} FROM json_each(?) j
 """
 UPDATE_FLOWS = f"""
-UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(13, 3)})
+UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(14, 3)})
 FROM json_each(?) j WHERE flow_id=json_extract(j.value, '$[0]')
 """
 DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id IN (SELECT value FROM json_each(?))"
@@ -97,6 +96,7 @@ _HEADS_OF_LANE = _as_json(
 HEADS = f"SELECT json_group_array(json_array(f.value, json(({_HEADS_OF_LANE})))) FROM json_each(:lanes) f"
 
 NEXT_SEQ = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name='taskmq_tasks'), 0) + 1"
+SPARE_FLOW_ID = "SELECT max(coalesce((SELECT max(flow_id) FROM taskmq_flows), 0), 1<<61) + 1"
 ROWS = 20
 """Rows of one INSERT: 2.6 times as fast as ``executemany``, whose cost is the binding, step and reset of each row."""
 
@@ -221,20 +221,21 @@ class SqliteSession(Rare):
 
     # ── queues ──
 
-    def look(self, names: Sequence[str], flows_upto: int) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str]) -> list[QueueRow]:
         """The rows of these queues, created where they are new."""
         wanted = dict.fromkeys(names)
-        parameters = {"namespace": self.namespace, "names": as_json_list(wanted), "upto": flows_upto}
-        rows = self._run(LOOK, parameters).fetchall()
+        parameters = {"namespace": self.namespace, "names": as_json_list(wanted)}
+        rows = self._run(LOCK_QUEUES, parameters).fetchall()
         if len(rows) < len(wanted):
             self._run(NEW_QUEUES, (self.namespace, parameters["names"]))
-            rows = self._run(LOOK, parameters).fetchall()
+            rows = self._run(LOCK_QUEUES, parameters).fetchall()
         return [QueueRow(*row) for row in rows]
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         """Store what changes with every claim."""
         for row in rows:
-            self._run(WRITE_QUEUE, (row.served, row.v, row.j, row.utag, row.ulive, row.running, row.queue_id))
+            values = (row.served, row.v, row.j, row.utag, row.ulive, row.running, row.flows, row.queue_id)
+            self._run(WRITE_QUEUE, values)
 
     # ── flows ──
 
@@ -285,6 +286,10 @@ class SqliteSession(Rare):
         """The seq of the next task."""
         return int(self._run(NEXT_SEQ).fetchone()[0])
 
+    def spare_flow_id(self) -> int:
+        """An id beyond every seq."""
+        return int(self._run(SPARE_FLOW_ID).fetchone()[0])
+
     def insert_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
         """New tasks: many rows a statement, and only the columns that are not at their defaults."""
         full = [row for row in rows if row[RARE:] != DEFAULTS]
@@ -322,7 +327,7 @@ class SqliteSession(Rare):
             self._run(MARK_RUNS, (as_json_list(runs),))
         return self._read(CLAIMED_ROWS, (seqs,))
 
-    def running(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
         """Tasks by seq."""
         return self._tasks(RUNNING, (as_json_list(seqs),)) if seqs else []
 
@@ -385,5 +390,5 @@ def _flow_values(flow: FlowRow, queue_id: int, aging: bool) -> tuple[Any, ...]:
     turn = (h2, hseq) if aging else (flow.tag, 0)
     return (
         *(flow.flow_id, queue_id, flow.code, h1, h2, hseq, *turn, flow.tag, flow.weight, flow.live),
-        *(flow.n_run, flow.n_wait, flow.blocked_until, flow.blocked_seq, flow.held_by),
+        *(flow.n_run, flow.n_wait, flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused),
     )

@@ -1,0 +1,113 @@
+"""Operators' hands on partitions and dead letters; each a short transaction on open books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmq.policy.claim import UNPARTITIONED
+from taskmq.policy.order import sort_key
+from taskmq.state import TaskState
+from taskmq.transport.sql.book import Book, open_books
+from taskmq.transport.sql.codes import CANCELLED, FAILED, KEY_WITH_TTL, RUNNING
+from taskmq.transport.sql.dialect import DeadLetter, FlowRow, Session
+from taskmq.transport.sql.leases import drop
+
+
+def cancel(session: Session, task_ids: Sequence[str], now: int) -> dict[str, TaskState]:
+    """Cancel what waits, ask what runs to stop; what became of those that had not ended."""
+    states: dict[str, TaskState] = {}
+    for task_id, (seq, queue) in session.unfinished(task_ids).items():
+        with open_books(session, [queue], now) as books:
+            (task,) = session.tasks_by_seq([seq])
+            if task.state == RUNNING:
+                session.request_cancel(seq)
+                states[task_id] = TaskState.RUNNING
+            else:
+                drop(session, books[queue], [task], CANCELLED, now)
+                states[task_id] = TaskState.CANCELLED
+    return states
+
+
+def replay(session: Session, task_ids: Sequence[str], queue: str | None, now: int) -> list[bool]:
+    """Queue these dead letters again, into ``queue`` or their own; False for what is not dead."""
+    return [_replay(session, task_id, queue, now) for task_id in task_ids]
+
+
+def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool:
+    dead = session.dead_letter(task_id)
+    if dead is None:
+        return False
+    target = queue or dead.queue
+    with open_books(session, [dead.queue, target], now) as books:
+        _lift_hold(books[dead.queue], dead.code, task_id)
+        _revive(session, books[target], task_id, dead, session.next_seq(), now)
+        if target != dead.queue and dead.idem_key is not None and dead.key_mode != KEY_WITH_TTL:
+            session.free_keys([(dead.queue_id, dead.idem_key, task_id)])
+    return True
+
+
+def _revive(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: int, available_at: int) -> None:
+    """Out of the history and into its line, with a new budget."""
+    if dead.code is not None:
+        book.load_codes([dead.code])
+    flow = book.flow(dead.code or UNPARTITIONED, seq)
+    book.enter(flow, sort_key(book.row.aging_us, dead.priority, available_at, seq), dead.pweight)
+    session.revive(task_id, seq, book.row, flow.flow_id, available_at)
+
+
+def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
+    flow = None if code is None else _flow(book, code)
+    if flow is not None and flow.held_by == task_id:
+        flow.held_by, flow.dirty = None, True
+        book.place(flow)
+
+
+def pause_partition(session: Session, queue: str, code: str, paused: bool, now: int) -> None:
+    """Stop or resume claims from a partition, whether it has tasks now or not."""
+    with open_books(session, [queue], now) as books:
+        book = books[queue]
+        flow = _flow(book, code)
+        if flow is None and paused:
+            flow = book.flow(code, session.spare_flow_id())
+        if flow is not None:
+            flow.paused, flow.dirty = int(paused), True
+            book.place(flow)
+
+
+def release_partition(session: Session, queue: str, code: str, now: int) -> bool:
+    """Try the dead head of a held partition again, in its place."""
+    with open_books(session, [queue], now) as books:
+        book = books[queue]
+        flow = _flow(book, code)
+        if flow is None or flow.held_by is None:
+            return False
+        dead = session.dead_letter(flow.held_by)
+        task_id, flow.held_by, flow.dirty = flow.held_by, None, True
+        if dead is not None:
+            _revive(session, book, task_id, dead, dead.seq, dead.available_at)
+        else:
+            book.place(flow)
+    return True
+
+
+def skip_head(session: Session, queue: str, code: str, now: int) -> bool:
+    """Let an ordered partition go on without its head."""
+    with open_books(session, [queue], now) as books:
+        book = books[queue]
+        flow = _flow(book, code)
+        if flow is None or flow.n_run or not (flow.held_by or flow.head):
+            return False
+        if flow.held_by is None and flow.head is not None:
+            flow.blocked_until = flow.blocked_seq = None
+            head = session.tasks_by_seq([flow.head[2]])
+            drop(session, book, head, FAILED, now, reason="skipped", error="an operator skipped it")
+        flow.held_by, flow.dirty = None, True
+        book.place(flow)
+    return True
+
+
+def _flow(book: Book, code: str) -> FlowRow | None:
+    """The partition, if it is there."""
+    book.load_codes([code])
+    flow = book.by_code.get(code)
+    return None if flow is None or flow.gone else flow
