@@ -24,18 +24,16 @@ class Context:
 
     ``cancelled``  the task is to stop: it was cancelled, it has run longer than its timeout, or the worker is shutting
                    down and its grace is over. A handler in a thread has to look at it; nothing can stop a thread.
-    ``progressed`` what the last ``progress`` said: (done, total, note), or None
     """
 
     # Made for every task, so it copies nothing: the properties read the delivery and the envelope.
-    __slots__ = ("_delivery", "_envelope", "_log", "cancelled", "progressed")
+    __slots__ = ("_delivery", "_envelope", "_log", "cancelled")
 
     def __init__(self, delivery: Delivery, envelope: Envelope) -> None:
         self._delivery = delivery
         self._envelope = envelope
         self._log: _Adapter | None = None
         self.cancelled = False
-        self.progressed: tuple[float, float | None, str | None] | None = None
 
     @property
     def task_id(self) -> str:
@@ -104,10 +102,6 @@ class Context:
             }
             self._log = logging.LoggerAdapter(_log, fields)
         return self._log
-
-    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the handler is: ``done`` of ``total``, and a word about it."""
-        self.progressed = (done, total, note)
 
 
 _current: ContextVar[Context] = ContextVar("taskmq.context")

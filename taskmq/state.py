@@ -85,7 +85,6 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     cancel_requested: bool = False
     replays: int = 0
-    progress: Any = None
 
     @staticmethod
     def when(us: int | None) -> datetime | None:

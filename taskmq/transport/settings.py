@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 from taskmq.errors import ConfigError
+from taskmq.message import Message
 from taskmq.queue import QueueConfig
 
 NOT_YET = ("max_queued", "rate")
@@ -24,3 +25,12 @@ def refuse_unsupported(store: str, queues: Mapping[str, QueueConfig]) -> None:
         for setting in NOT_YET:
             if getattr(config, setting) is not None:
                 raise ConfigError(f"queue {name!r}: {setting} is not enforced by the {store} store yet; remove it")
+
+
+def refuse_unenforced(store: str, messages: Iterable[Message]) -> None:
+    """Raise ConfigError for a limit that no store enforces yet, rather than take it and ignore it."""
+    for message in messages:
+        if message.limit is not None:
+            raise ConfigError(f"limit={message.limit!r} is not enforced by the {store} store yet; nothing was stored")
+        if message.partition is not None and message.partition.max_running is not None:
+            raise ConfigError(f"Partition(max_running=…) is not enforced by the {store} store yet; nothing was stored")

@@ -1,6 +1,6 @@
 """One Delivery → Outcome: resolve, decode, call, classify. It never raises and never touches the store.
 
-Each step is a small function that is handed one Attempt. What a handler does to its task is decided here, in
+Each step is a small function that is handed one Execution. What a handler does to its task is decided here, in
 ``_failure`` and ``_answer``; what that does to the queue is the store's business.
 """
 
@@ -43,8 +43,12 @@ UNKNOWN_CLAIMS = UNKNOWN_FOR // UNKNOWN_LONGEST
 _NOTHING = outcome.Ack()
 
 
-class Attempt(msgspec.Struct, eq=False):
-    """One execution. ``overdue_at``: monotonic, when a handler in a thread has used up its timeout."""
+class Execution(msgspec.Struct, eq=False):
+    """One run of a handler.
+
+    ``overdue_at``  monotonic, when a handler in a thread has used up its timeout
+    ``told``        it was asked to stop, by an operator or because the worker stops
+    """
 
     task: Task[..., Any]
     delivery: Delivery
@@ -53,6 +57,7 @@ class Attempt(msgspec.Struct, eq=False):
     args: list[Any]
     kwargs: dict[str, Any]
     overdue_at: float = math.inf
+    told: bool = False
     coroutine: Any = None
     """The CoroutineRun of an ``async def`` handler."""
 
@@ -66,7 +71,7 @@ class Executor:
         self._max_result = app.config.max_result
         self._loop = loop
         self._rng = rng or Random()
-        self._running: set[Attempt] = set()
+        self._running: set[Execution] = set()
 
     # ── from handler threads ──
 
@@ -87,11 +92,11 @@ class Executor:
 
     # ── from the heartbeat thread ──
 
-    def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop: its context says ``cancelled``, and a coroutine is cancelled."""
+    def cancel(self, delivery: Delivery) -> None:
+        """Ask this running delivery to stop, once: its context says ``cancelled``, and a coroutine is cancelled."""
         for attempt in list(self._running):
-            if attempt.delivery.id == task_id:
-                attempt.context.cancelled = True
+            if attempt.delivery is delivery and not attempt.told:
+                attempt.told = attempt.context.cancelled = True
                 if attempt.coroutine is not None:
                     attempt.coroutine.cancel()
 
@@ -108,7 +113,7 @@ class Executor:
 
     # ── the pipeline ──
 
-    def _attempt(self, attempt: Attempt) -> Outcome:
+    def _attempt(self, attempt: Execution) -> Outcome:
         hooks = self._hooks
         if hooks.before_run:
             hooks.fire("before_run", attempt.context)
@@ -119,13 +124,13 @@ class Executor:
         finally:
             leave(token)
             self._running.discard(attempt)
-        if type(ended) is outcome.Dead and hooks.dead:
+        if type(ended) is outcome.Dead and hooks.dead and not attempt.told:
             hooks.fire("dead", attempt.context, ended)
         if hooks.after_run:
             hooks.fire("after_run", attempt.context, ended)
         return ended
 
-    def _ended(self, attempt: Attempt) -> Outcome:
+    def _ended(self, attempt: Execution) -> Outcome:
         try:
             result = self._call(attempt)
         except (signals.RetryLater, signals.Defer, signals.Dead) as signal:
@@ -134,7 +139,7 @@ class Executor:
             return self._failure(attempt, error, "failed")
         return _NOTHING if result is None else self._success(attempt, result)
 
-    def _call(self, attempt: Attempt) -> Any:
+    def _call(self, attempt: Execution) -> Any:
         task = attempt.task
         timeout = attempt.envelope.timeout or task.timeout
         if task.is_coroutine:
@@ -143,7 +148,7 @@ class Executor:
             attempt.overdue_at = monotonic() + timeout / SECOND
         return task.function(*attempt.args, **attempt.kwargs)
 
-    def _call_coroutine(self, attempt: Attempt, timeout: int | None) -> Any:
+    def _call_coroutine(self, attempt: Execution, timeout: int | None) -> Any:
         from taskmq.worker.coroutines import CoroutineRun  # asyncio: 35 ms for those who need it
 
         attempt.coroutine = CoroutineRun(self._loop())
@@ -155,7 +160,7 @@ class Executor:
 
     # ── classification ──
 
-    def _success(self, attempt: Attempt, result: Any) -> Outcome:
+    def _success(self, attempt: Execution, result: Any) -> Outcome:
         try:
             data = attempt.task.signature.encode_result(result)
             if data is not None and len(data) > self._max_result:
@@ -169,7 +174,7 @@ class Executor:
             return self._failure(attempt, error, "result")
         return outcome.Ack(data)
 
-    def _answer(self, attempt: Attempt, signal: signals.RetryLater | signals.Defer | signals.Dead) -> Outcome:
+    def _answer(self, attempt: Execution, signal: signals.RetryLater | signals.Defer | signals.Dead) -> Outcome:
         """What the handler asked for."""
         if isinstance(signal, signals.Defer):
             return outcome.Defer(signal.delay, partition=signal.partition)
@@ -179,7 +184,7 @@ class Executor:
         log.error("task %s (%s) is dead: %s", attempt.delivery.id, attempt.delivery.handler, signal.reason)
         return outcome.Dead(storable(signal.reason), describe(cause), trace(cause))
 
-    def _failure(self, attempt: Attempt, error: BaseException, reason: str) -> Outcome:
+    def _failure(self, attempt: Execution, error: BaseException, reason: str) -> Outcome:
         """By the retry policy. An interrupted one is always tried again: that it was stopped is not its fault."""
         delivery = attempt.delivery
         if self._hooks.failed:
@@ -188,9 +193,12 @@ class Executor:
         if not (attempt.task.retry.retries(error) or isinstance(error, Interrupted)):
             ended: Outcome = outcome.Dead(reason, text, trace(error))
         else:
-            delay = _policy(attempt).delay(delivery.attempt, self._rng)
+            interrupted = isinstance(error, Interrupted)
+            delay = 0 if interrupted else _policy(attempt).delay(delivery.attempt, self._rng)
             ended = _again(delivery, delay, text, trace(error))
-        if isinstance(ended, outcome.Dead):
+        if attempt.told:
+            log.info("task %s (%s) stopped on request: %s", delivery.id, delivery.handler, text)
+        elif isinstance(ended, outcome.Dead):
             log.error("task %s (%s) is dead (%s): %s", delivery.id, delivery.handler, ended.reason, text)
         else:
             log.warning("task %s (%s) failed, attempt %d: %s", delivery.id, delivery.handler, delivery.attempt, text)
@@ -228,10 +236,10 @@ class Executor:
         return dead
 
 
-def _decode(task: Task[..., Any], delivery: Delivery) -> Attempt:
+def _decode(task: Task[..., Any], delivery: Delivery) -> Execution:
     envelope = codec.decode(delivery.body)
     args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
-    return Attempt(task, delivery, envelope, Context(delivery, envelope), args, kwargs)
+    return Execution(task, delivery, envelope, Context(delivery, envelope), args, kwargs)
 
 
 def _again(delivery: Delivery, delay: int, error: str, traceback: str, *, partition: bool = False) -> Outcome:
@@ -241,7 +249,7 @@ def _again(delivery: Delivery, delay: int, error: str, traceback: str, *, partit
     return outcome.Retry(delay, error, traceback, partition=partition)
 
 
-def _policy(attempt: Attempt) -> Retry:
+def _policy(attempt: Execution) -> Retry:
     """The handler's retry policy, with the numbers that were given at the enqueue."""
     wire = attempt.envelope.retry
     if wire is None:

@@ -120,7 +120,7 @@ class Heartbeat:
         elif answer.cancel:
             job.usable_until = NEVER
             if job.started:
-                self._executor.cancel(job.delivery.id)
+                self._executor.cancel(job.delivery)
         else:
             job.delivery.lease_until = answer.lease_until
             job.usable_until = min(sent + job.delivery.lease / 1e6, job.start_by)
@@ -134,7 +134,7 @@ class Heartbeat:
         delivery = job.delivery
         log.warning("task %s (%s, epoch %d): LeaseLost %s", delivery.id, delivery.handler, delivery.epoch, what)
         if job.started:
-            self._executor.cancel(delivery.id)
+            self._executor.cancel(delivery)
 
 
 __all__ = ["Heartbeat"]

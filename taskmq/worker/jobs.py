@@ -43,7 +43,6 @@ class Job(msgspec.Struct, eq=False, gc=False):
     ``cleared``       may be started although it is its last attempt: the store knows
     ``gate``          the lock of the handler thread that waits for this
     ``lost``          the store said so: somebody else may have the task
-    ``abandoned``     the worker stops, grace is over, and it was told to end
     ``given_up``      it still ran after that, and has been given back: its late result is dropped
     ``unsure``        its settle was sent once without an answer
     """
@@ -60,7 +59,6 @@ class Job(msgspec.Struct, eq=False, gc=False):
     outcome: Outcome | None = None
     gate: Lock | None = None
     lost: bool = False
-    abandoned: bool = False
     given_up: bool = False
     unsure: bool = False
 

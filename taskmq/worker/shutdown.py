@@ -90,9 +90,8 @@ class Shutdown:
 
     def _cancel(self) -> None:
         for job in self._desk.running:
-            if job is not None and not job.abandoned:
-                job.abandoned = True
-                self._executor.cancel(job.delivery.id)
+            if job is not None:
+                self._executor.cancel(job.delivery)
 
     def _give_up(self) -> None:
         running = [job for job in self._settling.ledger if job.started and job.outcome is None]

@@ -119,6 +119,9 @@ class Worker:
             grace=app.config.grace if grace is None else grace,
             lease=round(app.config.lease_s * 1e6),
         )
+        for task in app.handlers.values():
+            if task.pool is not None and task.pool != pool:
+                log.warning("handler %s asks for pool %s; this worker runs %s", task.name, task.pool, pool)
         self.name = self.options.name
         self._stats = Stats()
         self._loop = LoopThread()

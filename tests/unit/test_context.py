@@ -74,14 +74,6 @@ def test_the_lease_is_the_renewed_one() -> None:
     assert context.lease_until == datetime(2027, 1, 15, 8, 0, 10, tzinfo=UTC)
 
 
-def test_progress_is_kept() -> None:
-    """The last progress is there for the worker to read."""
-    context = Context(delivery(), Envelope())
-    assert context.progressed is None
-    context.progress(3, 10, "rows")
-    assert context.progressed == (3, 10, "rows")
-
-
 def test_log_records_carry_the_task(caplog: pytest.LogCaptureFixture) -> None:
     """Records of context.log have task id, handler, queue and attempt as attributes."""
     context = Context(delivery(), Envelope())

@@ -478,17 +478,20 @@ def test_a_function_without_a_timeout_is_never_overdue(app: App, executor: Execu
     assert run(executor, handler) == outcome.Ack(b"false")
 
 
-def test_cancel_sets_the_flag_of_that_task_only(app: App, executor: Executor) -> None:
-    """A cancel reaches the context of the running task; one for another task reaches nobody."""
+def test_cancel_sets_the_flag_of_that_delivery_only(app: App, executor: Executor) -> None:
+    """A cancel reaches the context of the running delivery; one for another epoch of the task reaches nobody."""
+    deliveries: list[Delivery] = []
 
     @app.task
     def handler() -> list[bool]:
-        executor.cancel("0" * 32)
+        executor.cancel(deliver(message))
         other = current().cancelled
-        executor.cancel(current().task_id)
+        executor.cancel(deliveries[0])
         return [other, current().cancelled]
 
-    assert run(executor, handler) == outcome.Ack(b"[false,true]")
+    message = handler.message()
+    deliveries.append(deliver(message))
+    assert executor.run(deliveries[0]) == outcome.Ack(b"[false,true]")
 
 
 def test_cancel_stops_a_coroutine(app: App, executor: Executor) -> None:
@@ -506,10 +509,12 @@ def test_cancel_stops_a_coroutine(app: App, executor: Executor) -> None:
 
     message = endless.message()
     ended: list[outcome.Outcome] = []
-    thread = threading.Thread(target=lambda: ended.append(executor.run(deliver(message))))
+    delivery = deliver(message)
+    thread = threading.Thread(target=lambda: ended.append(executor.run(delivery)))
     thread.start()
     running.wait()
-    executor.cancel(message.id)
+    executor.cancel(delivery)
+    executor.cancel(delivery)  # the heartbeat says it again; the cleanup is not cancelled
     thread.join()
     assert cleaned == [True]
     assert isinstance(ended[0], outcome.Retry)

@@ -41,7 +41,7 @@ from taskmq.transport.base import (
 from taskmq.transport.memory.core import BATCH
 from taskmq.transport.memory.inspect import MemoryInspect
 from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
-from taskmq.transport.settings import config_drift, refuse_unsupported
+from taskmq.transport.settings import config_drift, refuse_unenforced, refuse_unsupported
 
 
 class MemoryTransport(MemoryInspect):
@@ -55,6 +55,7 @@ class MemoryTransport(MemoryInspect):
 
     def publish(self, params: Publish) -> list[Receipt]:
         """Store the messages, all or none."""
+        refuse_unenforced(self.name, params.messages)
         with self._lock:
             now = self._now()
             accepted, receipts = self._check_keys(params.messages, now)

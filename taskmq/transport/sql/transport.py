@@ -26,7 +26,7 @@ from taskmq.transport.base import (
     WorkerInfo,
 )
 from taskmq.transport.group import Call, Group
-from taskmq.transport.settings import config_drift, refuse_unsupported
+from taskmq.transport.settings import config_drift, refuse_unenforced, refuse_unsupported
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
@@ -55,6 +55,7 @@ class SqlTransport(SqlInspect):
         messages = params.messages
         if not messages:
             return []
+        refuse_unenforced(self.name, messages)
         receipts = self._publishes.call(messages)
         self._engine.signal()
         return receipts
