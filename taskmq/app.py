@@ -9,17 +9,18 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
 from taskmq.config import Config, ConfigSettings
-from taskmq.control import DeadLetters, QueueControl, TaskQuery, task_query
+from taskmq.control import DeadLetters, PartitionControl, QueueControl, TaskQuery, task_query
 from taskmq.errors import ConfigError, InvalidArgument, TransportError
 from taskmq.handle import Handle, find_task
 from taskmq.hooks import Event, Hook, Hooks
 from taskmq.message import Message
-from taskmq.names import check_name
+from taskmq.names import check_code, check_name
 from taskmq.options import PublishOptions, refuse_unknown
 from taskmq.state import TaskInfo, TaskState
 from taskmq.task import AsyncTask, P, R, Ref, Task, TaskOptions, ref
 from taskmq.transport.base import PUBLISH_BATCH, Publish, Store
 from taskmq.transport.registry import open_store
+from taskmq.why import why
 
 if TYPE_CHECKING:
     from taskmq.worker.worker import Worker
@@ -171,6 +172,14 @@ class App:
     def queue(self, name: str) -> QueueControl:
         """One queue: pause, resume, stats, configure; raises InvalidArgument for a name that is none."""
         return QueueControl(self.store, check_name("queue", name))
+
+    def partition(self, queue: str, code: str) -> PartitionControl:
+        """One partition: info, pause, resume, release, skip_head, purge; raises InvalidArgument for a wrong code."""
+        return PartitionControl(self.store, check_name("queue", queue), check_code(code))
+
+    def why(self, task_id: str) -> str:
+        """Why the task does not run now, in words: what it waits for, who has it, how it ended; raises TaskNotFound."""
+        return why(self.store, find_task(self.store, task_id))
 
     def dead_letters(self, queue: str) -> DeadLetters:
         """The tasks of a queue that ended FAILED: list, replay, purge; raises InvalidArgument."""

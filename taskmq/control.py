@@ -11,9 +11,10 @@ from taskmq.names import check_code, check_key, check_name
 from taskmq.options import refuse_unknown
 from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
-from taskmq.transport.base import Find, QueueStats, Store
+from taskmq.transport.base import Find, PartitionInfo, QueueStats, Store
 
 PAGE = 100
+WAITING = (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RETRYING)
 
 
 class TaskQuery:
@@ -75,6 +76,53 @@ class QueueControl:
         config = dataclasses.replace(self.stats().config, **changes)
         self._store.configure_queues({self.name: config}, overwrite=True)
         return config
+
+    def purge(self) -> int:
+        """Cancel everything that waits in it; running tasks go on. Returns how many tasks were cancelled."""
+        return task_query(self._store, queue=self.name, state=WAITING).cancel_all()
+
+    def delete(self) -> None:
+        """Forget the queue, its history and keys; raises InvalidArgument while it has unfinished tasks."""
+        if not self._store.delete_queue(self.name):
+            raise InvalidArgument(f"queue {self.name!r} has unfinished tasks: purge it, and let its running ones end")
+
+
+class PartitionControl:
+    """One partition of a queue. ``release`` and ``skip_head`` are for ordered ones."""
+
+    def __init__(self, store: Store, queue: str, code: str) -> None:
+        self._store = store
+        self.queue = queue
+        self.code = code
+
+    def info(self) -> PartitionInfo | None:
+        """How it stands; None when it has nothing in line, running, blocked or stopped."""
+        return next(iter(self._store.partitions(self.queue, [self.code])), None)
+
+    def pause(self) -> None:
+        """Let nothing more of it be claimed, now or later. Running tasks go on."""
+        self._store.pause_partition(self.queue, self.code, True)
+
+    def resume(self) -> None:
+        """Let it be claimed from again."""
+        self._store.pause_partition(self.queue, self.code, False)
+
+    def release(self) -> bool:
+        """Try the dead head of a held partition again, in its place and with a new budget; False if none is held."""
+        return self._store.release_partition(self.queue, self.code)
+
+    def skip_head(self) -> bool:
+        """Go on without the head: a held one stays dead, a waiting one becomes dead. False if there is none free."""
+        return self._store.skip_head(self.queue, self.code)
+
+    def purge(self) -> int:
+        """Cancel everything that waits in it, and lift a hold; returns how many tasks were cancelled."""
+        waiting = task_query(self._store, queue=self.queue, partition=self.code, state=WAITING)
+        cancelled = waiting.cancel_all()
+        info = self.info()
+        if info is not None and info.held_by is not None:
+            self.skip_head()
+        return cancelled
 
 
 class DeadLetters:

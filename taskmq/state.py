@@ -37,7 +37,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int
     ended_at: int
     outcome: str
-    """``retry``, ``dead``, ``expired lease`` …"""
+    """``retry``, ``dead`` or ``lease expired``"""
     error: str | None = None
     traceback: str | None = None
     worker: str | None = None

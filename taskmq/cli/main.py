@@ -14,6 +14,9 @@ _COMMANDS = {
     "enqueue": "Publish one task, or one for each row of a CSV or JSON Lines file.",
     "status": "Show queues and workers.",
     "task": "List, show, cancel and retry tasks.",
+    "why": "Say why a task does not run now.",
+    "queue": "Pause, resume, configure, purge and delete queues.",
+    "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
 }
 """Name → first line of help. The command is ``command`` in ``taskmq.cli.<name>``."""

@@ -17,11 +17,15 @@ expiries of any kind: a task that kills its worker before anybody can say so can
 
 from __future__ import annotations
 
+from taskmq.state import TaskState
+
 MAX_BLAMED = 10
 MAX_EXPIRIES = 100
 
 POISON = "poison"
 MAX_ATTEMPTS = "max_attempts"
+DIED = "the worker died or froze: its lease ended"
+"""The error of a task that is dead because its leases ended."""
 
 
 def reason_of_death(*, attempts: int, max_attempts: int, blamed: int, expiries: int) -> str | None:
@@ -29,3 +33,10 @@ def reason_of_death(*, attempts: int, max_attempts: int, blamed: int, expiries: 
     if attempts >= max_attempts:
         return MAX_ATTEMPTS
     return POISON if blamed >= MAX_BLAMED or expiries >= MAX_EXPIRIES else None
+
+
+def overriding_end(*, cancel_requested: bool, deadline_at: int | None, now: int) -> TaskState | None:
+    """How a task ends that comes back without success, if it was cancelled or its deadline is over."""
+    if cancel_requested:
+        return TaskState.CANCELLED
+    return TaskState.EXPIRED if deadline_at is not None and deadline_at <= now else None

@@ -169,3 +169,13 @@ def deadline_of_a_head_lets_its_partition_go_on(kit: Kit) -> None:
     kit.retry("A")
     assert kit.state("A") is EXPIRED
     assert kit.claim() == ["B"]
+
+
+def expires_ends_more_partitions_than_a_claim_takes(kit: Kit) -> None:
+    """However many partitions end because their tasks came too late, the living ones are found (§11, claims)."""
+    kit.publish("plain", "plain2")
+    for number in range(12):
+        kit.publish(f"late{number}", partition=f"!late{number}", expires=5)
+    kit.publish("p0", partition="!p0", priority=1)
+    kit.advance(5)
+    assert kit.claim(1) == ["p0"]

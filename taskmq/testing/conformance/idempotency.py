@@ -74,6 +74,16 @@ def publish_sent_again_is_stored_once(kit: Kit) -> None:
     assert kit.claim(9) == ["A", "B"]
 
 
+def publish_sent_again_after_the_end_is_not_run_again(kit: Kit) -> None:
+    """Sent again after its task has ended, a message is still that task (§10.7)."""
+    message = kit.message("A")
+    kit.publish_all([message])
+    kit.claim()
+    kit.ack("A")
+    assert kit.publish_all([message])[0].duplicate
+    assert (kit.claim(9), kit.state("A")) == ([], TaskState.SUCCEEDED)
+
+
 def publish_keeps_keys_apart_by_queue(kit: Kit) -> None:
     """The same key in two queues is two keys (§7, scope)."""
     kit.publish("A", queue="one", key="k", args=[1])

@@ -29,8 +29,19 @@ FAMILIES = (
         "retries",
         "results",
     ),
-    *("leases", "poison", "expiry", "cancel", "hold", "dead_letters", "gates", "inspect", "workers", "locks"),
-    *("lifecycle", "concurrency", "processes"),
+    *(
+        "leases",
+        "poison",
+        "expiry",
+        "cancel",
+        "hold",
+        "dead_letters",
+        "gates",
+        "inspect",
+        "workers",
+        "locks",
+    ),
+    *("control", "lifecycle", "concurrency", "processes"),
 )
 """The promise families: a module of this package each."""
 

@@ -18,7 +18,7 @@ from taskmq.errors import ConfigError, IdempotencyConflict
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Dead, Defer, Retry, Yield
 from taskmq.policy import claim
-from taskmq.policy.lease import reason_of_death
+from taskmq.policy.lease import DIED, overriding_end, reason_of_death
 from taskmq.policy.order import Key
 from taskmq.queue import QueueConfig
 from taskmq.state import Attempt, TaskState
@@ -300,10 +300,7 @@ class MemoryTransport(MemoryInspect):
 
     @staticmethod
     def _doomed(task: TaskRecord, now: int) -> TaskState | None:
-        """How a task ends that comes back without success although it was cancelled or its deadline is over."""
-        if task.cancel_requested:
-            return TaskState.CANCELLED
-        return TaskState.EXPIRED if task.deadline_at is not None and task.deadline_at <= now else None
+        return overriding_end(cancel_requested=task.cancel_requested, deadline_at=task.deadline_at, now=now)
 
     def _put_off(self, task: TaskRecord, flow: FlowRecord, delay: int, whole_partition: bool, now: int) -> None:
         """Retry or defer: an ordered partition waits in place; otherwise the task waits aside."""
@@ -435,7 +432,7 @@ class MemoryTransport(MemoryInspect):
         elif reason is not None:
             if flow.ordered and queue.config.on_dead == "hold":
                 flow.held_by = task.id
-            self._die(task, reason, "the worker died or froze: its lease ended", None, now)
+            self._die(task, reason, DIED, None, now)
         else:
             queue.stand(task, flow)
 

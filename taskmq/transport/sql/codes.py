@@ -11,6 +11,7 @@ DUE, READY, RUNNING = 0, 1, 2
 
 # state of an ended one
 ENDED = {4: TaskState.SUCCEEDED, 5: TaskState.FAILED, 6: TaskState.CANCELLED, 7: TaskState.EXPIRED}
+CODE_OF = {state: code for code, state in ENDED.items()}
 SUCCEEDED, FAILED, CANCELLED, EXPIRED = ENDED
 
 # how long an idempotency key lives

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmq.policy.lease import reason_of_death
+from taskmq.policy.lease import DIED, reason_of_death
 from taskmq.transport.base import Maintained, Renewal, Renewed
 from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import EXPIRED, FAILED, RUNNING
 from taskmq.transport.sql.dialect import Session, TaskRow
 from taskmq.transport.sql.settle import Hands
-
-DIED = "the worker died or froze: its lease ended"
 
 
 def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:

@@ -13,15 +13,15 @@ import msgspec
 
 from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
+from taskmq.policy.lease import overriding_end
 from taskmq.policy.order import sort_key
 from taskmq.state import Attempt
 from taskmq.transport.attempts import append_attempt
 from taskmq.transport.base import Settlement
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import (
-    CANCELLED,
+    CODE_OF,
     DUE,
-    EXPIRED,
     FAILED,
     KEY_UNTIL_END,
     KEY_WITH_RECORD,
@@ -29,7 +29,7 @@ from taskmq.transport.sql.codes import (
     RUNNING,
     SUCCEEDED,
 )
-from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
+from taskmq.transport.sql.dialect import Session, TaskRow
 
 UPDATED = (
     *("state", "due_at", "retry_at", "available_at", "expires_at", "attempts", "blamed", "expiries"),
@@ -145,10 +145,9 @@ class Hands:
         return True
 
     def doom(self, task: TaskRow) -> int | None:
-        """How a task ends that comes back without success although it was cancelled or its deadline is over."""
-        if task.cancel_requested:
-            return CANCELLED
-        return EXPIRED if task.deadline_at is not None and task.deadline_at <= self.now else None
+        """The number of the state in which it ends whatever its outcome, unless that is an ack."""
+        end = overriding_end(cancel_requested=bool(task.cancel_requested), deadline_at=task.deadline_at, now=self.now)
+        return None if end is None else CODE_OF[end]
 
     def log(self, task: TaskRow, outcome: str, error: str | None = None, traceback: str | None = None) -> None:
         """One more failed attempt in the task's history."""
@@ -270,6 +269,3 @@ class Hands:
         self.session.succeed(self._succeeded, self.now, DEFAULT_RETENTION_OK)
         self.session.finish(self._finished, self.now)
         self.session.free_keys(self._freed)
-
-
-__all__ = ["FINISHED", "UPDATED", "FlowRow", "Hands", "settle"]

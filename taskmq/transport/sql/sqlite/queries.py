@@ -10,7 +10,7 @@ from typing import Any
 from taskmq.queue import QueueConfig
 from taskmq.state import TaskState
 from taskmq.transport.base import Find, PartitionInfo, QueueStats
-from taskmq.transport.sql.codes import ENDED
+from taskmq.transport.sql.codes import CODE_OF
 from taskmq.transport.sql.dialect import Due
 from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
 
@@ -42,7 +42,6 @@ _STATES = {
     TaskState.QUEUED: f"(t.state<2 AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
     TaskState.RUNNING: "t.state=2",
 }
-_CODE_OF = {state: code for code, state in ENDED.items()}
 
 _WANTED = "(:names IS NULL OR q.name IN (SELECT value FROM json_each(:names)))"
 COUNTS = f"""
@@ -112,7 +111,7 @@ class SqliteQueries:
             common.append("t.id<:after")
             parameters["after"] = params.after
         waiting = [_STATES[state] for state in params.states if state in _STATES]
-        ended = [str(_CODE_OF[state]) for state in params.states if state in _CODE_OF]
+        ended = [str(CODE_OF[state]) for state in params.states if state in CODE_OF]
         parts = []
         if waiting or not params.states:
             parts.append((TASKS, [*common, f"({' OR '.join(waiting)})"] if waiting else common))

@@ -37,7 +37,7 @@ WRITE_WORKER = "INSERT OR REPLACE INTO taskmq_workers(id, namespace, info, expir
 FORGET_WORKER = "DELETE FROM taskmq_workers WHERE id=? AND namespace=?"
 DELETE_WORKERS = "DELETE FROM taskmq_workers WHERE expires_at<=?"
 UNFINISHED = """
-SELECT t.id, t.seq, t.queue_id, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
+SELECT t.id, t.seq, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
 WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
 REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state=2"
@@ -140,7 +140,7 @@ class Rare:
     def unfinished(self, task_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Seq and queue of these tasks, as far as they have not ended."""
         rows = self._run(UNFINISHED, (as_json_list(task_ids), self.namespace))
-        return {task_id: (seq, queue) for task_id, seq, _, queue in rows}
+        return {task_id: (seq, queue) for task_id, seq, queue in rows}
 
     def request_cancel(self, seq: int) -> None:
         """Ask a running task to stop."""

@@ -44,7 +44,10 @@ def _as_json(columns: str, source: str) -> str:
 
 
 _FLOW = "flow_id, code, weight, tag, h1, h2, hseq, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused"
-_TASK = ", ".join(f"coalesce({c}, 0) AS {c}" if c in ("lane", "due_at") else c for c in TaskRow.__struct_fields__)
+_TASK = ", ".join(
+    f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
+    for name in TaskRow.__struct_fields__
+)
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
 _CLAIMED = _columns(*CLAIMED)
 _CLAIMED_T = _columns(*CLAIMED, prefix="t.")
@@ -141,16 +144,16 @@ CLAIMED_ROWS = (
 )
 RUNNING = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK.replace('id', 't.id', 1)} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value",
+    f"SELECT {_TASK} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value",
 )
 RUN_MATES = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks WHERE run_lane IS NOT NULL AND run_lane IN (SELECT value FROM json_each(?)) "
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE run_lane IS NOT NULL AND run_lane IN (SELECT value FROM json_each(?)) "
     "ORDER BY run_lane, s1, s2, seq",
 )
 ENDED_LEASES = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=coalesce("
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=:queue AND state=2 AND due_at<=coalesce("
     "(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=:now "
     "ORDER BY due_at LIMIT 1 OFFSET :last), :now) ORDER BY due_at, seq",
 )
@@ -160,7 +163,7 @@ WHERE queue_id=? AND state=2 AND batch IN (SELECT value FROM json_each(?)) GROUP
 """
 EXPIRED = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks WHERE queue_id=? AND expires_at IS NOT NULL AND state<2 AND expires_at<=? "
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<2 AND expires_at<=? "
     "ORDER BY expires_at, seq LIMIT ?",
 )
 ATTEMPT_LOGS = """
