@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from taskmq.errors import InvalidArgument
@@ -14,6 +14,7 @@ from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, PartitionInfo, QueueStats, Store
 
 PAGE = 100
+_DEAD = TaskState.FAILED
 WAITING = (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RETRYING)
 
 
@@ -39,15 +40,23 @@ class TaskQuery:
     def cancel_all(self) -> int:
         """Cancel those that have not ended (running ones are asked to stop); returns how many were."""
         cancelled = 0
-        for page in self.pages():
-            ids = [task.id for task in page if not task.state.terminal]
-            cancelled += sum(state is not None for state in self._store.cancel(ids)) if ids else 0
+        for ids in self._ids(lambda task: not task.state.terminal):
+            cancelled += sum(state is not None for state in self._store.cancel(ids))
         return cancelled
 
-    def retry_all(self) -> int:
-        """Queue those that ended FAILED again, with a new budget; returns how many there were."""
-        dead = ([task.id for task in page if task.state is TaskState.FAILED] for page in self.pages())
-        return sum(sum(self._store.replay(ids)) for ids in dead if ids)
+    def retry_all(self, queue: str | None = None) -> int:
+        """Queue those that ended FAILED again, each with a new budget, in ``queue`` or their own; returns how many."""
+        target = _target(queue)
+        # Pages go by id, so a task that dies again meanwhile is not met a second time.
+        return sum(sum(self._store.replay(ids, target)) for ids in self._ids(lambda task: task.state is _DEAD))
+
+    def purge_all(self) -> int:
+        """Delete the records of those that have ended; returns how many there were."""
+        return sum(self._store.purge(ids) for ids in self._ids(lambda task: task.state.terminal))
+
+    def _ids(self, wanted: Callable[[TaskInfo], bool]) -> Iterator[list[str]]:
+        pages = ([task.id for task in page if wanted(task)] for page in self.pages())
+        return (ids for ids in pages if ids)
 
 
 class QueueControl:
@@ -142,12 +151,11 @@ class DeadLetters:
 
     def replay_all(self, queue: str | None = None) -> int:
         """Queue all of them again with a new budget; returns how many there were."""
-        target = _target(queue)
-        return sum(sum(self._store.replay([task.id for task in page], target)) for page in self._all.pages() if page)
+        return self._all.retry_all(queue)
 
     def purge(self) -> int:
         """Delete them; returns how many there were."""
-        return sum(self._store.purge([task.id for task in page]) for page in self._all.pages() if page)
+        return self._all.purge_all()
 
 
 Replayed = list[bool]

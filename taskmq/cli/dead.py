@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -104,8 +104,7 @@ def replay(
     with opened_store(target) as store:
         if task_ids:
             return echo_outcomes(replay_outcomes(store, task_ids, to), as_json)
-        batches = _batches(_find(store, queue, handler))
-        _echo_count("queued again", "replayed", sum(sum(store.replay(ids, to)) for ids in batches), as_json)
+        _echo_count("queued again", "replayed", _find(store, queue, handler).retry_all(to), as_json)
     return OK
 
 
@@ -130,18 +129,12 @@ def purge(
             return echo_outcomes(purge_outcomes(store, task_ids), as_json)
         if not yes:
             click.confirm("Delete all of these dead letters for good?", abort=True, err=True)
-        batches = _batches(_find(store, queue, handler))
-        _echo_count("deleted", "purged", sum(map(store.purge, batches)), as_json)
+        _echo_count("deleted", "purged", _find(store, queue, handler).purge_all(), as_json)
     return OK
 
 
 def _find(store: Store, queue: str | None, handler: str | None) -> TaskQuery:
     return task_query(store, queue=queue, handler=handler, state=TaskState.FAILED)
-
-
-def _batches(tasks: TaskQuery) -> Iterator[list[str]]:
-    """The ids page by page. Pages go by id, so a task that dies again meanwhile is not met a second time."""
-    return ([task.id for task in page] for page in tasks.pages() if page)
 
 
 def _echo_count(words: str, name: str, count: int, as_json: bool) -> None:
