@@ -81,16 +81,21 @@ def run(scenario: Scenario, factory: Factory, folder: Path) -> None:
         scenario(kit)
 
 
-def conformance(factory: Factory, supports: Collection[str] | None = None) -> dict[str, Callable[..., None]]:
-    """Tests for pytest, by name: one for each scenario, and one that checks the store's list of limitations.
+def conformance(
+    factory: Factory, supports: Collection[str] | None = None, lacks: Collection[str] = ()
+) -> dict[str, Callable[..., None]]:
+    """Tests for pytest, by name: one for each scenario, and two that hold the store to what it says of itself.
 
-    ``supports``: the promise families to ask about; None for all.
+    ``supports``: the promise families to ask about; None for all. ``lacks``: capabilities that the store does not
+    have, so that scenarios which need them are left out; a test makes sure that it really says so.
     """
     tests = {
         f"test_{name}": _test(scenario, factory)
         for name, scenario in scenarios(FAMILIES if supports is None else supports).items()
+        if not set(getattr(scenario, "needs", ())) & set(lacks)
     }
     tests["test_limitations_name_scenarios_that_exist"] = _limitations_test(factory)
+    tests["test_capabilities_are_as_declared"] = _capabilities_test(factory, lacks)
     return tests
 
 
@@ -115,6 +120,17 @@ def _limitations_test(factory: Factory) -> Callable[..., None]:
         run(check, factory, tmp_path)
 
     return _named(test, "test_limitations_name_scenarios_that_exist", "Every limitation names a scenario and a reason.")
+
+
+def _capabilities_test(factory: Factory, lacks: Collection[str]) -> Callable[..., None]:
+    def test(tmp_path: Path) -> None:
+        def check(kit: Kit) -> None:
+            has = [name for name in lacks if getattr(kit.store.capabilities, name)]
+            assert has == [], f"scenarios are left out although the store is {', '.join(has)}"
+
+        run(check, factory, tmp_path)
+
+    return _named(test, "test_capabilities_are_as_declared", "Nothing is left out that the store can do.")
 
 
 def _named(test: Callable[..., None], name: str, doc: str | None) -> Callable[..., None]:
