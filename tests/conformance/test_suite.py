@@ -102,7 +102,7 @@ def test_supports_chooses_families() -> None:
     """A store that is being written can be asked family by family; a typing error is told."""
     tests = conformance(memory, supports=["order", "locks"])
     wanted = {f"test_{name}" for name in scenarios(["order", "locks"])}
-    assert set(tests) == wanted | {"test_limitations_name_scenarios_that_exist"}
+    assert set(tests) == wanted | {"test_limitations_name_scenarios_that_exist", "test_capabilities_are_as_declared"}
     with pytest.raises(ValueError, match="no such family of scenarios: odrer"):
         conformance(memory, supports=["odrer"])
 
