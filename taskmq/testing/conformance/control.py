@@ -108,6 +108,17 @@ def replay_of_a_held_head_frees_its_partition(kit: Kit) -> None:
     assert kit.work_off() == ["B", "A"]
 
 
+def replay_of_a_held_head_that_is_alone_works(kit: Kit) -> None:
+    """Also when nothing else is in the partition: it ends and is born again in one step (§6)."""
+    kit.configure(on_dead="hold")
+    kit.publish("A", partition="!x")
+    kit.claim()
+    kit.die("A")
+    assert kit.replay("A") == [True]
+    assert kit.work_off() == ["A"]
+    assert kit.partition("!x") is None
+
+
 def delete_queue_waits_for_its_tasks(kit: Kit) -> None:
     """A queue with unfinished tasks is not deleted; without them it goes, its history and keys too (base.py)."""
     kit.configure(weight=7)

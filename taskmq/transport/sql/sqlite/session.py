@@ -263,12 +263,12 @@ class SqliteSession(Rare):
         new = [_flow_values(flow, queue_id, aging) for flow in flows if flow.new and not flow.gone]
         old = [_flow_values(flow, queue_id, aging) for flow in flows if not flow.new and not flow.gone]
         gone = [flow.flow_id for flow in flows if flow.gone and not flow.new]
-        if new:
-            self._run(INSERT_FLOWS, (as_json_list(new),))
+        if gone:  # first: a partition may have been born again under the same code
+            self._run(DELETE_FLOWS, (as_json_list(gone),))
         if old:
             self._run(UPDATE_FLOWS, (as_json_list(old),))
-        if gone:
-            self._run(DELETE_FLOWS, (as_json_list(gone),))
+        if new:
+            self._run(INSERT_FLOWS, (as_json_list(new),))
 
     # ── lines ──
 
