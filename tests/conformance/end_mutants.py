@@ -10,7 +10,7 @@ from taskmq.message import Message
 from taskmq.outcome import Defer, Yield
 from taskmq.transport.base import Found, Publish, Renewed, Settlement
 from taskmq.transport.memory import MemoryTransport
-from taskmq.transport.memory import transport as memory
+from taskmq.transport.memory import settle as memory
 from taskmq.transport.memory.records import TaskRecord
 from tests.conformance.mutants import mutant, wrap
 
