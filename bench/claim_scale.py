@@ -1,5 +1,7 @@
 """SQLite: does a claim cost more with a million tasks ready, or with a million in the future?
 
+At synchronous=NORMAL, where no disk wait hides what the size of the table costs.
+
 python -m bench.claim_scale [TASKS]
 """
 
@@ -16,7 +18,7 @@ from taskmq.transport.registry import open_store
 
 def opened(path: Path, order: str, ready: int, future: int) -> Store:
     """A store with so many tasks in line and so many due in ten years."""
-    store = open_store(f"sqlite:///{path}")
+    store = open_store(f"sqlite:///{path}?synchronous=normal")
     store.configure_queues({"q": QueueConfig(order=order)})  # type: ignore[arg-type]
     fill(store, ready, lambda i: message())
     fill(store, future, lambda i: message(delay=3600 * 24 * 365 + i))

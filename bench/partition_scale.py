@@ -1,5 +1,7 @@
 """SQLite: claim and settle with a million active ordered partitions against ten.
 
+At synchronous=NORMAL, where no disk wait hides what the number of partitions costs.
+
 python -m bench.partition_scale [PARTITIONS]
 """
 
@@ -30,9 +32,9 @@ def rate(store: Store) -> float:
 def main(partitions: int) -> None:
     """Print the rate with ``partitions`` partitions of one task, and with ten that share as many."""
     with folder() as place:
-        ten = open_store(f"sqlite:///{place}/ten.db")
+        ten = open_store(f"sqlite:///{place}/ten.db?synchronous=normal")
         fill(ten, partitions, lambda i: message(partition=f"!p{i % 10}"))
-        many = open_store(f"sqlite:///{place}/many.db")
+        many = open_store(f"sqlite:///{place}/many.db?synchronous=normal")
         fill(many, partitions, lambda i: message(partition=f"!p{i}"))
         sides = [lambda: rate(many), lambda: rate(ten)]
         alternate(sides, 3)

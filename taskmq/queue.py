@@ -119,6 +119,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         check_code(self.code)
+        if self.code == "!":
+            raise InvalidArgument('partition "!" is an ordered partition without a code: write "!" and a code')
         ordered = self.code.startswith("!")
         if self.ordered is not None and self.ordered is not ordered:
             kind, other = ("ordered", "parallel") if ordered else ("parallel", "ordered")

@@ -133,11 +133,11 @@ def _import(name: str, spec: str) -> Any:
                 f"no module {error.name!r} for the app {spec!r}, neither in {here} nor installed"
             ) from error
         raise _import_failed(name, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_failed(name, error) from error
 
 
-def _import_failed(name: str, error: Exception) -> ConfigError:
+def _import_failed(name: str, error: BaseException) -> ConfigError:
     return ConfigError(
         f"the app's module {name} fails to import: {type(error).__name__}: {error} (--debug shows where)"
     )

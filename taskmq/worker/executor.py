@@ -86,9 +86,10 @@ class Executor:
             except InvalidArgument as error:
                 return self._misfit(delivery, error)
             return self._attempt(attempt)
-        except Exception as error:  # a fault of taskmq itself must not end the thread that runs handlers
-            log.critical("task %s (%s): the worker failed", delivery.id, delivery.handler, exc_info=True)
-            return _again(delivery, UNKNOWN_FIRST, describe(error), trace(error))
+        except BaseException as error:  # whatever arguments, results or our own faults do, the worker goes on
+            text, frames = describe(error), trace(error)
+            log.critical("task %s (%s) broke its attempt: %s\n%s", delivery.id, delivery.handler, text, frames)
+            return _again(delivery, UNKNOWN_FIRST, text, frames)
 
     # ── from the heartbeat thread ──
 
@@ -170,8 +171,9 @@ class Executor:
                     size=len(data),
                     limit=self._max_result,
                 )
-        except InvalidArgument as error:
-            return self._failure(attempt, error, "result")
+        except InvalidArgument as error:  # running it again would bring the same, side effects included
+            log.error("task %s (%s) is dead (result): %s", attempt.delivery.id, attempt.delivery.handler, error)
+            return outcome.Dead("result", describe(error), trace(error))
         return outcome.Ack(data)
 
     def _answer(self, attempt: Execution, signal: signals.RetryLater | signals.Defer | signals.Dead) -> Outcome:

@@ -22,7 +22,7 @@ def describe(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         message = str(error)
-    except Exception as fault:
+    except BaseException as fault:  # whatever a handler's exception does when it is looked at
         message = f"(its text cannot be made: __str__ raised {type(fault).__name__})"
     text = f"{kind}: {message}" if message else kind
     return storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "… (cut)")
@@ -30,8 +30,11 @@ def describe(error: BaseException) -> str:
 
 def trace(error: BaseException) -> str:
     """The traceback from the handler on, causes included, cut to 8 KiB."""
-    frames = _from_handler(error.__traceback__)
-    data = storable("".join(traceback.format_exception(type(error), error, frames))).encode()
+    try:
+        frames = _from_handler(error.__traceback__)
+        data = storable("".join(traceback.format_exception(type(error), error, frames))).encode()
+    except BaseException as fault:
+        return f"(the traceback cannot be made: {type(fault).__name__})"
     if len(data) <= MAX_TRACEBACK:
         return data.decode()
     mark = f"… (cut: the last of {len(data):,} bytes)\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+log = logging.getLogger("taskmq.worker")
 
 
 class LoopThread:
@@ -16,6 +19,7 @@ class LoopThread:
         self._lock = Lock()
         self._loop: AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._stopping = False
 
     def __call__(self) -> AbstractEventLoop:
         """The loop, running. From any thread."""
@@ -27,16 +31,24 @@ class LoopThread:
         with self._lock:
             if self._loop is None:
                 loop = asyncio.new_event_loop()
-                self._thread = Thread(target=loop.run_forever, name="taskmq-loop", daemon=True)
+                self._thread = Thread(target=self._run, args=(loop,), name="taskmq-loop", daemon=True)
                 self._thread.start()
                 self._loop = loop
             return self._loop
+
+    def _run(self, loop: AbstractEventLoop) -> None:
+        """Run until ``stop``: a handler that stops the loop it runs on must not stop all others."""
+        while not self._stopping:
+            loop.run_forever()
+            if not self._stopping:
+                log.error("a handler stopped the worker's event loop; it runs again")
 
     def stop(self, timeout: float) -> None:
         """Stop the loop, if it was started, and close it if it stops in time."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
+        self._stopping = True
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout)
         if not thread.is_alive():

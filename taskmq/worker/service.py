@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from threading import Thread
 
+from taskmq.worker.failure import trace
+
 log = logging.getLogger("taskmq.worker")
 
 
@@ -36,10 +38,10 @@ class Services:
 
     def failed(self, name: str, error: BaseException) -> None:
         """Note that a thread has died of this error."""
-        log.critical("worker %s: its thread %r died; the worker stops", self._worker, name, exc_info=error)
         if self.failure is None:
             self.failure = error
-        self._on_failure()
+        self._on_failure()  # before the log: describing the error may fail, too
+        log.critical("worker %s: its thread %r died; the worker stops\n%s", self._worker, name, trace(error))
 
 
 __all__ = ["Services"]

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first one drains, the second one ends now.
+"""SIGTERM, SIGINT and SIGHUP (a closed terminal): the first one drains, the second one ends now.
 
 Python runs signal handlers in the main thread, between two bytecodes. A main thread that blocks in a lock is
 interrupted to run them – unless the signal comes in the moment between its last look and its falling asleep: then it
@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class Attention:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 import threading
@@ -285,26 +286,55 @@ def test_causes_are_in_the_traceback(app: App, executor: Executor) -> None:
     ],
     ids=["object", "nan", "large"],
 )
-def test_a_result_that_cannot_be_stored_fails_the_attempt(result: Any, error: str) -> None:
-    """It is tried again by the policy, then dead; a policy that does not try it again makes it dead as "result"."""
+def test_a_result_that_cannot_be_stored_is_dead_at_once(result: Any, error: str) -> None:
+    """Another attempt would bring the same result, and the handler's effects once more."""
     app = App(Config(url="memory://", max_result=50))
     executor = Executor(app, Loop())
+    handler = app.task(name="h")(lambda: result)
+    ended = run(executor, handler)
+    assert isinstance(ended, outcome.Dead)
+    assert ended.reason == "result"
+    assert str(ended.error).startswith(error)
 
-    def returning() -> Any:
-        return result
 
-    handler = app.task(name="h")(returning)
-    picky = app.task(name="picky", retry=Retry(on=(OSError,)))(returning)
+class BadText(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
 
-    first = run(executor, handler)
-    assert isinstance(first, outcome.Retry)
-    assert str(first.error).startswith(error)
-    last = run(executor, handler, attempt=3)
-    assert isinstance(last, outcome.Dead)
-    assert last.reason == "max_attempts"
-    dead = run(executor, picky)
-    assert isinstance(dead, outcome.Dead)
-    assert dead.reason == "result"
+
+class BadCause(Exception):
+    @property
+    def __cause__(self) -> BaseException:
+        raise ValueError
+
+
+@dataclasses.dataclass
+class BadResult:
+    x: int
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "x":
+            raise SystemExit(1)
+        return object.__getattribute__(self, name)
+
+
+def test_nothing_a_handler_brings_gets_out_of_its_attempt(app: App, executor: Executor) -> None:
+    """Exceptions that cannot be described and results that end the process when looked at end only their own task."""
+
+    @app.task
+    def bad_text() -> None:
+        raise BadText
+
+    @app.task
+    def bad_cause() -> None:
+        raise BadCause
+
+    @app.task
+    def bad_result() -> BadResult:
+        return BadResult(1)
+
+    for handler in (bad_text, bad_cause, bad_result):
+        assert isinstance(run(executor, handler), outcome.Retry), handler.name
 
 
 # ── signals ──

@@ -19,6 +19,7 @@ from taskmq.message import Message
 from taskmq.transport.base import Publish, Reserve, Store, Wait
 from taskmq.transport.registry import open_store
 from taskmq.transport.sql.sqlite.connection import Settings
+from taskmq.transport.sql.sqlite.forks import ForkGate
 from taskmq.transport.sql.sqlite.writer import Turnstile, Writer
 
 
@@ -232,7 +233,7 @@ def connection(tmp_path: Path) -> sqlite3.Connection:
 
 def test_callers_who_come_together_share_a_commit(connection: sqlite3.Connection) -> None:
     """While one transaction is under way the others gather, and all of them are committed by the next one."""
-    writer = Writer(connection, Turnstile(None, 1.0))
+    writer = Writer(connection, Turnstile(None, 1.0), ForkGate())
     commits: list[str] = []
     connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
     inside, go_on = threading.Event(), threading.Event()
@@ -261,7 +262,7 @@ def test_callers_who_come_together_share_a_commit(connection: sqlite3.Connection
 
 def test_one_callers_error_is_its_own(connection: sqlite3.Connection) -> None:
     """In a shared transaction a failing caller is undone and told; the others are committed."""
-    writer = Writer(connection, Turnstile(None, 1.0))
+    writer = Writer(connection, Turnstile(None, 1.0), ForkGate())
     inside, go_on = threading.Event(), threading.Event()
     results: dict[int, object] = {}
 
@@ -298,7 +299,7 @@ def test_a_failed_commit_is_told_to_everybody(connection: sqlite3.Connection) ->
     connection.execute("PRAGMA foreign_keys=1")
     connection.execute("CREATE TABLE p (id INTEGER PRIMARY KEY)")
     connection.execute("CREATE TABLE c (id INTEGER REFERENCES p DEFERRABLE INITIALLY DEFERRED)")
-    writer = Writer(connection, Turnstile(None, 1.0))
+    writer = Writer(connection, Turnstile(None, 1.0), ForkGate())
     inside, go_on = threading.Event(), threading.Event()
     errors: list[TaskMQError] = []
 

@@ -101,6 +101,18 @@ def wait_is_ended_by_what_becomes_claimable(kit: Kit) -> None:
     assert took < SOON
 
 
+def wait_is_ended_by_what_falls_due_meanwhile(kit: Kit) -> None:
+    """A delayed task that is published while somebody waits ends the wait when it falls due (defaults.md)."""
+
+    def publish_and_pass_time() -> None:
+        kit.publish("later", delay=0.05)
+        kit.advance(0.06)
+
+    answer, took = _while_waiting(kit, publish_and_pass_time, again=False)
+    assert answer
+    assert took < SOON
+
+
 def wake_ends_a_wait(kit: Kit) -> None:
     """``wake`` makes a blocked wait return at once, without work (base.py)."""
     answer, took = _while_waiting(kit, kit.store.wake)

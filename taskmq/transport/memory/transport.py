@@ -7,6 +7,7 @@ its sorted lists keep every verb O(log n).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -270,10 +271,15 @@ class MemoryTransport(MemorySettle):
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
                     return False
-                self._work.wait(left)
+                self._work.wait(min(left, self._time_to_due(params.queues)))
                 if self._wakes != wakes:
                     return False
             return True
+
+    def _time_to_due(self, names: Iterable[str]) -> float:
+        """Seconds until something of these queues falls due, by the clock; at least one millisecond."""
+        due = self._next_due(self._queues[name] for name in names if name in self._queues)
+        return math.inf if due is None else max(0.001, (due - self._now()) / 1e6)
 
     def _has_work(self, names: Iterable[str]) -> bool:
         now = self._now()

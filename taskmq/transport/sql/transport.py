@@ -65,13 +65,13 @@ class SqlTransport(SqlInspect):
         try:
             receipts = iter(self._publish([message for call in calls for message in call.wish]))
             for call in calls:
-                call.result = [next(receipts) for _ in call.wish]
+                call.answer([next(receipts) for _ in call.wish])
         except (IdempotencyConflict, QueueFull):
             if len(calls) == 1:
                 raise
             for call in calls:
                 try:
-                    call.result = self._publish(call.wish)
+                    call.answer(self._publish(call.wish))
                 except TaskMQError as error:
                     call.error = error
 

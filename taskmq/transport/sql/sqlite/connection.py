@@ -16,6 +16,7 @@ from taskmq.errors import ConfigError, TransportError
 from taskmq.transport.base import Capabilities
 from taskmq.transport.sql.codes import SCHEMA_VERSION
 from taskmq.transport.sql.sqlite.errors import map_errors, translate
+from taskmq.transport.sql.sqlite.forks import ForkGate
 from taskmq.transport.sql.sqlite.queries import SqliteQueries
 from taskmq.transport.sql.sqlite.session import SqliteSession
 from taskmq.transport.sql.sqlite.wakeup import Wakeup
@@ -42,6 +43,8 @@ class Settings:
             )
         if not path.startswith("/") or path == "/":
             raise ConfigError(f"{url!r} names no file: write sqlite:///taskmq.db")
+        if "\0" in path:
+            raise ConfigError(f"{url!r} has a NUL in its path, which no file can have")
         self.path = os.path.abspath(path[1:])
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.synchronous = options.pop("synchronous", "full").lower()
@@ -50,7 +53,9 @@ class Settings:
         try:
             self.patience = float(options.pop("timeout", PATIENCE))
         except ValueError:
-            raise ConfigError(f"{url!r}: timeout is a number of seconds") from None
+            self.patience = -1.0
+        if not 0 <= self.patience < 1e6:
+            raise ConfigError(f"{url!r}: timeout is a number of seconds, 0 or more")
         if options:
             raise ConfigError(f"{url!r}: unknown option {min(options)!r}; known: synchronous, timeout")
 
@@ -66,6 +71,7 @@ class SqliteEngine:
             raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; taskmq needs 3.35 or newer")
         self.settings = settings
         self.namespace = namespace
+        self._gate = ForkGate()
         self._closed = False
         self._open()
 
@@ -73,12 +79,12 @@ class SqliteEngine:
         self._pid = os.getpid()
         self._idle: deque[sqlite3.Connection] = deque()
         path = self.settings.path
-        with self._explained():
+        with self._explained(), self._gate:
             self._connection = self._connect()
             self._turnstile = Turnstile(f"{path}-lock", self.settings.patience)
             prepare_schema(self._connection, self._turnstile, path)
         self._wakeup = Wakeup()
-        self._writer = Writer(self._connection, self._turnstile)
+        self._writer = Writer(self._connection, self._turnstile, self._gate)
         self._session = SqliteSession(self._connection, self.namespace)
 
     @contextmanager
@@ -113,7 +119,7 @@ class SqliteEngine:
 
     def read(self, work: Callable[[SqliteQueries], T]) -> T:
         """Run ``work`` on what is committed."""
-        with self.reader() as connection:
+        with self.reader() as connection, self._gate:
             return work(SqliteQueries(connection, self.namespace))
 
     @contextmanager
@@ -124,8 +130,9 @@ class SqliteEngine:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                connection = self._connect()
-                connection.execute("PRAGMA query_only=1")
+                with self._gate:
+                    connection = self._connect()
+                    connection.execute("PRAGMA query_only=1")
             try:
                 yield connection
             finally:
@@ -151,7 +158,7 @@ class SqliteEngine:
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:
         """Block until something can be claimed."""
         self._check()
-        return self._wakeup.wait(self.reader, self.namespace, queues, timeout, now)
+        return self._wakeup.wait(self.reader, self._gate, self.namespace, queues, timeout, now)
 
     def close(self) -> None:
         """Close every connection; the last process to do so folds the log into the file."""

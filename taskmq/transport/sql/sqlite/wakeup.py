@@ -35,6 +35,17 @@ LIMIT 1
 """
 
 
+NEVER = 1 << 62
+FIRST_DUE = f"""
+SELECT coalesce(min(min(
+  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0), {NEVER}),
+  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2), {NEVER}),
+  coalesce((SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
+    {NEVER}))), {NEVER})
+FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names))
+"""
+
+
 class Wakeup:
     """Blocks until something can be claimed."""
 
@@ -55,9 +66,18 @@ class Wakeup:
         self.signal()
 
     def wait(
-        self, reader: Reader, namespace: str, queues: Sequence[str], timeout: float, now: Callable[[], int]
+        self,
+        reader: Reader,
+        gate: AbstractContextManager[None],
+        namespace: str,
+        queues: Sequence[str],
+        timeout: float,
+        now: Callable[[], int],
     ) -> bool:
-        """True as soon as something can be claimed, False when the time is over or ``wake`` was called."""
+        """True as soon as something can be claimed, False when the time is over or ``wake`` was called.
+
+        ``gate`` is entered for each look, and not while it sleeps.
+        """
         end = time.monotonic() + timeout
         wakes = self._wakes
         parameters = {"namespace": namespace, "names": msgspec.json.encode(list(queues)).decode()}
@@ -66,13 +86,14 @@ class Wakeup:
         self._bells.add(bell)  # before the first look, so that no signal is missed
         try:
             with reader() as connection:
-                version, rung = -1, True
+                version, rung, due = -1, True, 0
                 while True:
-                    seen = _data_version(connection)
-                    if rung or seen != version:
-                        if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
-                            return True
-                        version = seen
+                    with gate:
+                        seen = _data_version(connection)
+                        if rung or seen != version or now() >= due:
+                            if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
+                                return True
+                            version, due = seen, connection.execute(FIRST_DUE, parameters).fetchone()[0]
                     left = end - time.monotonic()
                     if self._wakes != wakes or left <= 0:
                         return False

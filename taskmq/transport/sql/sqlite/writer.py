@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from taskmq.errors import TransportError, TransportUnavailable
 from taskmq.transport.group import Call, Group
 from taskmq.transport.sql.sqlite.errors import map_errors
+from taskmq.transport.sql.sqlite.forks import ForkGate
 
 try:
     import fcntl
@@ -39,8 +40,9 @@ Work = Callable[[], Any]
 class Writer:
     """Runs callers' work in shared transactions on one connection."""
 
-    def __init__(self, connection: sqlite3.Connection, turnstile: Turnstile) -> None:
+    def __init__(self, connection: sqlite3.Connection, turnstile: Turnstile, gate: ForkGate) -> None:
         self._connection = connection
+        self._gate = gate
         self._turnstile = turnstile
         self.group: Group[Work, Any] = Group(self._commit)
 
@@ -50,32 +52,34 @@ class Writer:
 
     def _commit(self, group: Sequence[Call[Work, Any]]) -> None:
         """One transaction for all of the group."""
-        with map_errors():
-            self._turnstile.begin(self._connection)
+        with map_errors(), self._gate:
             try:
-                if len(group) == 1:
-                    group[0].result = group[0].wish()
-                else:
-                    for call in group:
-                        self._in_savepoint(call)
+                self._turnstile.begin(self._connection)
+                alone = len(group) == 1
+                results = [group[0].wish()] if alone else [self._in_savepoint(call) for call in group]
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+        for call, result in zip(group, results, strict=True):
+            call.answer(result)
 
-    def _in_savepoint(self, call: Call[Work, Any]) -> None:
+    def _in_savepoint(self, call: Call[Work, Any]) -> Any:
+        """Its result; an error is the call's own."""
         run = self._connection.execute
         run("SAVEPOINT caller")
+        result = None
         try:
             with map_errors():
-                call.result = call.wish()
+                result = call.wish()
         except Exception as error:
             call.error = error
             if not self._connection.in_transaction:
                 raise  # the engine gave up the whole transaction (disk full, I/O error): nobody's work stands
             run("ROLLBACK TO caller")
         run("RELEASE caller")
+        return result
 
 
 class Turnstile:
