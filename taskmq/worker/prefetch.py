@@ -15,6 +15,10 @@ A band goes back as a whole, or what is left of it would overtake what went. So 
 it may hold: filled to the brim, every batch that is a little late goes back, and the measured worker handed back every
 second of its tasks (2,143 of 4,000 of 1 ms; half filled: none), at the same throughput.
 
+And only whole tasks a thread: what a thread cannot start within that time is not held at all. Held nevertheless (the
+fraction of a task that eight threads together have time for), each thread that ended took a held task before the
+urgent one could even be reserved: it started twice as late.
+
 After a hand-back nothing is prefetched until a task has ended: the forecast has just been proved wrong.
 ``prefetch=N`` replaces all of this by a number, clock included: the user has said what may be held.
 
@@ -73,7 +77,7 @@ def most_in_hand(
     if run_time is None or distrust:
         return concurrency
     forecast = max(run_time, elapsed or 0.0, SHORTEST)
-    return concurrency + min(MOST, int(concurrency * FILL / forecast))
+    return concurrency + min(MOST, concurrency * int(FILL / forecast))
 
 
 def room(cap: int, in_hand: int, freed: int) -> int:

@@ -14,10 +14,10 @@ def test_nothing_is_prefetched_before_a_run_time_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("run_time", "held"),
-    [(0.010, 8), (0.005, 16), (0.00125, 64), (0.0001, 256), (0.0, 256), (0.05, 1), (0.1, 0), (60.0, 0)],
+    [(0.010, 8), (0.005, 16), (0.00125, 64), (0.0001, 256), (0.0, 256), (0.0051, 8), (0.0101, 0), (0.1, 0), (60.0, 0)],
 )
 def test_prefetch_is_half_of_what_the_pool_may_hold(run_time: float, held: int) -> None:
-    """Eight threads hold as many tasks as they start in 10 ms, half of what they may hold, and never more than 256."""
+    """Each of eight threads holds as many whole tasks as it starts in 10 ms; never more than 256 in all."""
     assert prefetch.most_in_hand(8, None, run_time, None) == 8 + held
 
 
