@@ -74,6 +74,13 @@ def publish_sent_again_is_stored_once(kit: Kit) -> None:
     assert kit.claim(9) == ["A", "B"]
 
 
+def publish_of_one_message_twice_in_a_batch_is_one_task(kit: Kit) -> None:
+    """A message that stands twice in a batch is stored once (§10.7)."""
+    message = kit.message("A")
+    assert [receipt.duplicate for receipt in kit.publish_all([message, message])] == [False, True]
+    assert kit.claim(9) == ["A"]
+
+
 def publish_sent_again_after_the_end_is_not_run_again(kit: Kit) -> None:
     """Sent again after its task has ended, a message is still that task (§10.7)."""
     message = kit.message("A")

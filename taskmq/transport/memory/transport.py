@@ -66,9 +66,11 @@ class MemoryTransport(MemorySettle):
         accepted: list[Message] = []
         receipts: list[Receipt] = []
         in_batch: dict[tuple[str, str], tuple[str, str]] = {}
+        ids: set[str] = set()
         for message in messages:
-            holder = self._holder(message, in_batch, now)
+            holder = message.id if message.id in ids else self._holder(message, in_batch, now)
             if holder is None:
+                ids.add(message.id)
                 accepted.append(message)
                 receipts.append(Receipt(message.id, duplicate=False))
                 if message.key is not None:

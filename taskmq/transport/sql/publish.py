@@ -102,9 +102,10 @@ def _check(
 
     Nothing is stored before the whole batch has passed.
     """
-    known = session.known_ids([message.id for message in messages])
+    ids = [message.id for message in messages]
+    known = session.known_ids(ids)
     keyed = [message for message in messages if message.key is not None]
-    if not keyed and not known:
+    if not keyed and not known and len(set(ids)) == len(ids):
         return list(messages), [Receipt(message.id, duplicate=False) for message in messages]
     holders = _stored_keys(session, keyed, queues, now)
     accepted: list[Message] = []
@@ -119,6 +120,7 @@ def _check(
         if holder is not None:
             receipts.append(_duplicate(message, *holder))
             continue
+        known.add(message.id)
         accepted.append(message)
         receipts.append(Receipt(message.id, duplicate=False))
         if message.key is not None:

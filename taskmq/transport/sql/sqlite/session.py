@@ -49,7 +49,6 @@ _TASK = ", ".join(
     for name in TaskRow.__struct_fields__
 )
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
-_CLAIMED = _columns(*CLAIMED)
 _CLAIMED_T = _columns(*CLAIMED, prefix="t.")
 
 LOCK_QUEUES = """
