@@ -19,13 +19,15 @@ DEFAULT_MAX_ATTEMPTS = 3
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A task to be published. Built and checked by the app; a store takes it as it is.
 
-    ``body`` is the encoded Envelope (codec.py): opaque to stores. Durations are microseconds.
+    ``body`` is the encoded Envelope (codec.py): opaque to stores. ``version`` belongs to the handler's name where
+    claims name what they can run. Durations are microseconds.
     """
 
     id: str
     queue: str
     handler: str
     body: bytes
+    version: str = ""
     priority: int = 0
     run_after: Moment | None = None
     partition: Partition | None = None
@@ -44,7 +46,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         partition = self.partition
         now = self.run_after == Moment(0, relative=True)
         content = (
-            self.handler,
+            (self.handler, self.version) if self.version else self.handler,
             self.body,
             self.priority,
             None if now else self.run_after,

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from taskmq.queue import Limit
+
 
 class TaskState(StrEnum):
     """Where a task is in its life (model.md §2). A terminal state never changes, except by an operator's replay."""
@@ -44,6 +46,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: int | None = None
 
 
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a running task says it is: ``done`` of ``total`` (None: unknown), and a note of up to 256 characters."""
+
+    done: float
+    total: float | None = None
+    note: str | None = None
+
+
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A task as it stands in the store. Times are microseconds since the epoch; ``when()`` turns one into a datetime.
 
@@ -53,6 +63,8 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``result``     what the handler returned, decoded from JSON
     ``started_at`` start of the execution that runs, or that ended it; ``worker`` who ran it
     ``attempts``   the executions that failed, oldest first (long histories keep the first and the last ones)
+    ``progress``   what the execution that runs, or that ended it, last said of itself
+    ``parked``     a claim found its limit's key full: it stands aside until a slot is free
     """
 
     id: str
@@ -64,8 +76,11 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     max_attempts: int
     epoch: int
+    version: str = ""
     partition: str | None = None
     key: str | None = None
+    limit: Limit | None = None
+    parked: bool = False
     args: list[Any] = msgspec.field(default_factory=list)
     kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     headers: dict[str, str] = msgspec.field(default_factory=dict)
@@ -85,6 +100,7 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     cancel_requested: bool = False
     replays: int = 0
+    progress: Progress | None = None
 
     @staticmethod
     def when(us: int | None) -> datetime | None:

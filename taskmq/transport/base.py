@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
 from taskmq.queue import QueueConfig
-from taskmq.state import TaskInfo, TaskState
+from taskmq.state import Progress, TaskInfo, TaskState
 
 PUBLISH_BATCH = 1000
 """Most messages in one publish (defaults.md)."""
@@ -60,13 +60,17 @@ class Receipt:
 class Reserve:
     """Claim up to ``limit`` tasks of these queues for ``worker``.
 
-    ``lease``: microseconds, for queues that have no lease of their own.
+    ``lease``     microseconds, for queues that have no lease of their own
+    ``handlers``  the (handler, version) pairs this claim can run; None: it takes what comes (model.md §8)
+    ``keys``      whether it takes tasks with a concurrency limit
     """
 
     queues: Sequence[str]
     limit: int
     worker: str
     lease: int = 30_000_000
+    handlers: Sequence[tuple[str, str]] | None = None
+    keys: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +110,12 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """One delivery whose lease is to be renewed, and whether its handler has been started."""
+    """One delivery whose lease is to be renewed, whether its handler has been started, and news of its progress."""
 
     delivery: Delivery
     started: bool
+    progress: Progress | None = None
+    """None: nothing new since the last renewal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +166,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker's row in the worker table. ``seen_at`` is set by the store."""
+    """A worker's row in the worker table. ``seen_at`` is set by the store, ``clock`` is the worker's own then."""
 
     id: str
     host: str
@@ -173,6 +179,7 @@ class WorkerInfo:
     handlers: Sequence[str] = ()
     running: int = 0
     held: int = 0
+    clock: int = 0
     seen_at: int = 0
 
 
@@ -286,9 +293,14 @@ class QueueStats:
     dead: int = 0
     by_priority: Mapping[int, int] = field(default_factory=dict)
     """Ready tasks by priority."""
+    by_handler: Mapping[str, int] = field(default_factory=dict)
+    """Unfinished tasks by handler."""
     partitions: int = 0
     oldest_ready_age: int | None = None
+    """Of the tasks that are next in turn, one a priority and kind of flow: how long the oldest has been ready."""
     served: float = 0.0
+    next_start_at: int | None = None
+    """Under a rate: when the next start is allowed; None: now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,12 +313,37 @@ class PartitionInfo:
     weight: int
     waiting: int
     running: int
+    max_running: int | None = None
     blocked_until: int | None = None
     paused: bool = False
     held_by: str | None = None
     """The task id whose death stopped the partition (``on_dead="hold"``)."""
     worker: str | None = None
     """Who holds an ordered partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitInfo:
+    """A concurrency limit's key: tasks in workers' hands, and tasks that claims have parked because it was full."""
+
+    key: str
+    running: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something an operator should know, as ``taskmq doctor`` shows it.
+
+    ``check``  the name of the check that found it, ``durability``
+    ``level``  ``error``: tasks are lost or do not run; ``warning``: they may be, or it is not what was meant
+    ``text``   what is wrong, ``fix`` what to do about it
+    """
+
+    check: str
+    level: Literal["error", "warning"]
+    text: str
+    fix: str
 
 
 class Inspect(Protocol):
@@ -336,8 +373,30 @@ class Inspect(Protocol):
         """The named queues, or all, ordered by name."""
         ...
 
-    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
-        """The live partitions of a queue, or those of these codes, ordered by code."""
+    def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:
+        """The live partitions of a queue, or those of these codes, ordered by code.
+
+        ``stopped``: only those that are paused, held by a dead task or blocked until some time.
+        """
+        ...
+
+    def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
+        """The concurrency limits that have tasks running or parked, or those of these keys, ordered by key."""
+        ...
+
+    def watch(self, task_id: str, timeout: float) -> bool:
+        """Block until the task has ended or is gone (True), at most ``timeout`` seconds (False).
+
+        Woken by an event where the store can, else it looks after 10 ms, then less and less often, up to 250 ms.
+        """
+        ...
+
+    def now(self) -> int:
+        """The store's clock."""
+        ...
+
+    def checkup(self) -> list[Finding]:
+        """What is wrong with the store itself: its settings, its durability, its files. For ``taskmq doctor``."""
         ...
 
     def workers(self) -> list[WorkerInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from heapq import nlargest
@@ -10,7 +11,7 @@ import msgspec
 
 from taskmq import codec
 from taskmq.state import TaskInfo, TaskState
-from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
+from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.memory.core import MemoryCore
 from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
 
@@ -169,7 +170,7 @@ class MemoryInspect(MemoryCore):
             served=queue.served,
         )
 
-    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
+    def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:
         """The live partitions of a queue, or those of these codes."""
         with self._lock:
             self._now()
@@ -177,7 +178,7 @@ class MemoryInspect(MemoryCore):
             if record is None:
                 return []
             flows = [record.flows[code] for code in sorted(codes or record.flows) if code in record.flows]
-            return [self._partition(record, flow) for flow in flows]
+            return [self._partition(record, flow) for flow in flows if flow.stopped() or not stopped]
 
     @staticmethod
     def _partition(queue: QueueRecord, flow: FlowRecord) -> PartitionInfo:
@@ -193,6 +194,30 @@ class MemoryInspect(MemoryCore):
             held_by=flow.held_by,
             worker=queue.tasks[flow.running[0][2]].worker if flow.ordered and flow.running else None,
         )
+
+    def watch(self, task_id: str, timeout: float) -> bool:
+        """Block until the task has ended or is gone."""
+        deadline = time.monotonic() + timeout
+        with self._work:
+            while (task := self._tasks.get(task_id)) is not None and task.place != task.ENDED:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed:
+                    return False
+                self._work.wait(left)
+            return True
+
+    def now(self) -> int:
+        """The store's clock."""
+        with self._lock:
+            return self._now()
+
+    def checkup(self) -> list[Finding]:
+        """Nothing can be wrong with a dict."""
+        return []
+
+    def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
+        """The concurrency limits that have tasks running or parked."""
+        return []
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""

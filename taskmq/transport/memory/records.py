@@ -153,13 +153,15 @@ class FlowRecord:
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        free = self.blocked_until is None and self.held_by is None and not self.paused
-        return bool(self.line) and free and not (self.ordered and self.running)
+        return bool(self.line) and not self.stopped() and not (self.ordered and self.running)
 
     def empty(self) -> bool:
         """Whether nothing keeps it: then it is forgotten, tag included."""
-        stopped = self.blocked_until is not None or self.held_by is not None or self.paused
-        return not (self.line or self.running or self.retrying or stopped)
+        return not (self.line or self.running or self.retrying or self.stopped())
+
+    def stopped(self) -> bool:
+        """Whether something keeps all of its tasks from being claimed: a pause, a dead head, a delay."""
+        return self.blocked_until is not None or self.held_by is not None or self.paused
 
 
 class QueueRecord:

@@ -14,7 +14,7 @@ import msgspec
 
 from taskmq.policy.order import Key
 from taskmq.queue import QueueConfig
-from taskmq.transport.base import Capabilities, Find, PartitionInfo, QueueStats
+from taskmq.transport.base import Capabilities, Find, Finding, PartitionInfo, QueueStats
 
 T = TypeVar("T")
 
@@ -315,7 +315,7 @@ class Queries(Protocol):
 
     def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]: ...
 
-    def partitions(self, queue: str, codes: Sequence[str]) -> list[PartitionInfo]: ...
+    def partitions(self, queue: str, codes: Sequence[str], stopped: bool) -> list[PartitionInfo]: ...
 
     def workers(self, now: int) -> list[str]: ...
 
@@ -341,6 +341,12 @@ class Engine(Protocol):
         ...
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool: ...
+
+    def watch(self, task_id: str, timeout: float) -> bool:
+        """Block until the task is among the ended ones or gone."""
+        ...
+
+    def checkup(self) -> list[Finding]: ...
 
     def wake(self) -> None: ...
 

@@ -10,7 +10,7 @@ import msgspec
 from taskmq import codec
 from taskmq.clock import Clock, SystemClock
 from taskmq.state import Attempt, TaskInfo, TaskState
-from taskmq.transport.base import Find, Found, PartitionInfo, QueueStats, WorkerInfo
+from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.sql import control
 from taskmq.transport.sql.codes import ENDED, RUNNING
 from taskmq.transport.sql.dialect import Engine
@@ -63,9 +63,25 @@ class SqlInspect:
         """The named queues, or all."""
         return self._engine.read(lambda queries: queries.stats(queues, self._clock.now()))
 
-    def partitions(self, queue: str, codes: Sequence[str] = ()) -> list[PartitionInfo]:
+    def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:
         """The live partitions of a queue, or those of these codes."""
-        return self._engine.read(lambda queries: queries.partitions(queue, codes))
+        return self._engine.read(lambda queries: queries.partitions(queue, codes, stopped))
+
+    def watch(self, task_id: str, timeout: float) -> bool:
+        """Block until the task has ended or is gone."""
+        return self._engine.watch(task_id, timeout)
+
+    def now(self) -> int:
+        """The store's clock."""
+        return self._clock.now()
+
+    def checkup(self) -> list[Finding]:
+        """What the engine finds wrong with itself."""
+        return self._engine.checkup()
+
+    def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
+        """The concurrency limits that have tasks running or parked."""
+        return []
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""

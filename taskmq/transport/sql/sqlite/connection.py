@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError, TransportError
-from taskmq.transport.base import Capabilities
+from taskmq.transport.base import Capabilities, Finding
 from taskmq.transport.sql.codes import SCHEMA_VERSION
 from taskmq.transport.sql.sqlite.errors import map_errors, translate
 from taskmq.transport.sql.sqlite.forks import ForkGate
@@ -159,6 +159,16 @@ class SqliteEngine:
         """Block until something can be claimed."""
         self._check()
         return self._wakeup.wait(self.reader, self._gate, self.namespace, queues, timeout, now)
+
+    def watch(self, task_id: str, timeout: float) -> bool:
+        """Block until the task has ended or is gone."""
+        self._check()
+        return self._wakeup.watch(self.reader, self._gate, task_id, timeout)
+
+    def checkup(self) -> list[Finding]:
+        """What is wrong with the file and its settings."""
+        self._check()
+        return []
 
     def close(self) -> None:
         """Close every connection; the last process to do so folds the log into the file."""

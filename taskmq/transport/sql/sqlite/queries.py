@@ -74,7 +74,8 @@ SELECT code, weight, n_run, n_wait, blocked_until, held_by, paused,
   (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=1),
   (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=2 AND t.queue_id=f.queue_id)
 FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?)
-  AND (?3 IS NULL OR code IN (SELECT value FROM json_each(?3))) ORDER BY code
+  AND (?3 IS NULL OR code IN (SELECT value FROM json_each(?3)))
+  AND (NOT ?4 OR held_by IS NOT NULL OR paused OR blocked_until IS NOT NULL) ORDER BY code
 """
 
 
@@ -133,10 +134,10 @@ class SqliteQueries:
         rows = self._connection.execute(QUEUES, parameters).fetchall()
         return [_stats(row, counts.get(row[0], []), now) for row in rows]
 
-    def partitions(self, queue: str, codes: Sequence[str]) -> list[PartitionInfo]:
+    def partitions(self, queue: str, codes: Sequence[str], stopped: bool) -> list[PartitionInfo]:
         """Live partitions."""
         wanted = as_json_list(codes) if codes else None
-        rows = self._connection.execute(PARTITIONS, (self._namespace, queue, wanted))
+        rows = self._connection.execute(PARTITIONS, (self._namespace, queue, wanted, stopped))
         return [
             PartitionInfo(
                 queue=queue,
@@ -167,7 +168,7 @@ class SqliteQueries:
 
 def _stats(row: tuple[Any, ...], counts: Sequence[tuple[Any, ...]], now: int) -> QueueStats:
     _, name, config, paused, served, flows, dead = row
-    totals = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
+    totals: dict[str, Any] = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
     by_priority: dict[int, int] = {}
     oldest: list[int] = []
     for retrying, scheduled, running, priority, count, first in counts:

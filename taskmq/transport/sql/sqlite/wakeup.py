@@ -35,7 +35,9 @@ LIMIT 1
 """
 
 
+UNFINISHED = "SELECT 1 FROM taskmq_tasks WHERE id=?"
 NEVER = 1 << 62
+FOUND = -1.0
 FIRST_DUE = f"""
 SELECT coalesce(min(min(
   coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0), {NEVER}),
@@ -74,26 +76,52 @@ class Wakeup:
         timeout: float,
         now: Callable[[], int],
     ) -> bool:
-        """True as soon as something can be claimed, False when the time is over or ``wake`` was called.
+        """True as soon as something can be claimed, False when the time is over or ``wake`` was called."""
+        parameters = {"namespace": namespace, "names": msgspec.json.encode(list(queues)).decode()}
+
+        def look(connection: sqlite3.Connection) -> float:
+            if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
+                return FOUND
+            due: int = connection.execute(FIRST_DUE, parameters).fetchone()[0]
+            return due
+
+        return self._until(look, reader, gate, timeout, now)
+
+    def watch(self, reader: Reader, gate: AbstractContextManager[None], task_id: str, timeout: float) -> bool:
+        """True as soon as the task has ended or is gone, False when the time is over or ``wake`` was called."""
+
+        def look(connection: sqlite3.Connection) -> float:
+            return NEVER if connection.execute(UNFINISHED, (task_id,)).fetchone() else FOUND
+
+        return self._until(look, reader, gate, timeout, lambda: 0)
+
+    def _until(
+        self,
+        look: Callable[[sqlite3.Connection], float],
+        reader: Reader,
+        gate: AbstractContextManager[None],
+        timeout: float,
+        now: Callable[[], int],
+    ) -> bool:
+        """Look until it is FOUND: at first, after every commit, and when the time has come that the last look gave.
 
         ``gate`` is entered for each look, and not while it sleeps.
         """
         end = time.monotonic() + timeout
         wakes = self._wakes
-        parameters = {"namespace": namespace, "names": msgspec.json.encode(list(queues)).decode()}
         bell = threading.Lock()
         bell.acquire()
         self._bells.add(bell)  # before the first look, so that no signal is missed
         try:
             with reader() as connection:
-                version, rung, due = -1, True, 0
+                version, rung, due = -1, True, 0.0
                 while True:
                     with gate:
                         seen = _data_version(connection)
                         if rung or seen != version or now() >= due:
-                            if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
+                            version, due = seen, look(connection)
+                            if due == FOUND:
                                 return True
-                            version, due = seen, connection.execute(FIRST_DUE, parameters).fetchone()[0]
                     left = end - time.monotonic()
                     if self._wakes != wakes or left <= 0:
                         return False
