@@ -61,9 +61,18 @@ class IdempotencyConflict(TaskMQError):
 
 
 class QueueFull(TaskMQError):
-    """The queue holds ``max_queued`` tasks; nothing was stored."""
+    """The queue holds ``max_queued`` tasks; nothing was stored.
+
+    ``queue``, ``max_queued`` and ``queued``: which one, what it takes, how many tasks wait in it or are due later.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, *, queue: str, max_queued: int, queued: int) -> None:
+        super().__init__(message)
+        self.queue = queue
+        self.max_queued = max_queued
+        self.queued = queued
 
 
 class UnknownHandler(TaskMQError):

@@ -29,6 +29,13 @@ Reading little
     so the best of what was read is the best of all unless its key has grown past the last one read. For n picks at
     most n flows and n + 1 keys of each are read.
 
+Gates
+    A queue's ``room`` (``max_running``, ``rate``) and a flow's (``Partition(max_running=)``) are numbers. What depends
+    on the single task is asked of the queue's ``gate``: a head that this claim cannot run *hides* its partition; a
+    head whose limit's key is full is *parked* – it leaves its line and takes no turn. Two queues may share a key, so
+    with gates every candidate's head is looked at again before each pick. At most so many are parked as the gate
+    allows, then the claim stops where it is.
+
 Rejected: *each worker claims optimistically and repairs* – measured at 13 picks lost for each won, and 4 turns of
 unfairness where 1 is allowed; *random pick by weight* – exceeds one turn soon; *band counters in the store* – state
 that must be repaired after each crash.
@@ -37,8 +44,9 @@ that must be repaired after each crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from taskmq.names import MAX_PRIORITY
 from taskmq.policy.order import Key
@@ -51,14 +59,36 @@ UNPARTITIONED = ""
 """The code of the flow of all unpartitioned tasks; it sorts before every real code."""
 
 
+class Gate(Protocol):
+    """What stands between the head of a line and this claim, beside its turn (model.md §8)."""
+
+    def hides(self, key: Key) -> bool:
+        """Whether this claim cannot run the task, so its partition is hidden from it."""
+        ...
+
+    def full(self, key: Key) -> bool:
+        """Whether the task's limit has no slot left."""
+        ...
+
+    def start(self, key: Key) -> None:
+        """The task is picked: it takes a slot of its limit, if it has one."""
+        ...
+
+    def may_park(self) -> bool:
+        """Whether one more task may be parked in this claim; counts it."""
+        ...
+
+
 class Flow:
     """One flow during one claim.
 
     ``keys`` are the first keys of its line that were read; ``read(k)`` appends up to k more and is None at the end.
-    After ``choose``: ``taken`` keys were picked, and ``tag`` is what must be stored.
+    ``room``: how many more of its tasks may run, None for no limit.
+    After ``choose``: ``taken`` tasks were picked, ``parked`` are to be parked, ``tag`` is what must be stored, and
+    ``keys`` from ``position`` on are what is left of its line.
     """
 
-    __slots__ = ("code", "keys", "ordered", "read", "ref", "tag", "taken", "weight")
+    __slots__ = ("code", "keys", "ordered", "parked", "position", "read", "ref", "room", "tag", "taken", "weight")
 
     def __init__(
         self,
@@ -69,6 +99,7 @@ class Flow:
         tag: int = 0,
         weight: int = 1,
         ordered: bool = False,
+        room: int | None = None,
         ref: Any = None,
     ) -> None:
         self.code = code
@@ -77,17 +108,20 @@ class Flow:
         self.tag = tag
         self.weight = weight
         self.ordered = ordered
+        self.room = room
         self.ref = ref
         self.taken = 0
+        self.position = 0
+        self.parked: list[Key] = []
 
     def head(self) -> Key | None:
-        """The next key that was not taken, read if need be."""
-        if self.taken == len(self.keys) and self.read is not None:
+        """The next key that was neither taken nor parked, read if need be."""
+        if self.position == len(self.keys) and self.read is not None:
             more = self.read(len(self.keys) + 1)
             self.keys += more
             if not more:
                 self.read = None
-        return self.keys[self.taken] if self.taken < len(self.keys) else None
+        return self.keys[self.position] if self.position < len(self.keys) else None
 
 
 _HeapKey = tuple[int, int, int, str]
@@ -98,7 +132,8 @@ class Queue:
 
     ``flows``   eligible flows in turn order, as far as they were read; ``read(k)`` gives up to k more, or [] at the end
     ``turns``   whether virtual time counts: a strict queue that knows partitions
-    ``room``    how many more of its tasks may run, None for no limit
+    ``room``    how many more of its tasks may start, None for no limit
+    ``gate``    asked about every head, if there is anything to ask
     After ``choose``: ``served`` and ``v`` are what must be stored; ``taken`` tasks were picked.
     """
 
@@ -109,6 +144,7 @@ class Queue:
         "_unread",
         "aging",
         "flows",
+        "gate",
         "name",
         "plain",
         "read",
@@ -134,6 +170,7 @@ class Queue:
         aging: bool = False,
         turns: bool = False,
         room: int | None = None,
+        gate: Gate | None = None,
         ref: Any = None,
     ) -> None:
         self.name = name
@@ -143,6 +180,7 @@ class Queue:
         self.aging = aging
         self.turns = turns
         self.room = room
+        self.gate = gate
         self.ref = ref
         self.taken = 0
         self.flows = flows
@@ -152,30 +190,44 @@ class Queue:
         self._last_read: _HeapKey | None = None
         self._heap: list[tuple[_HeapKey, Flow]] = []
         self._last: Flow | None = None
-        if plain is not None and plain.head() is not None:
-            self._heap.append((self._key(plain), plain))
+        if plain is not None:
+            self._stand(plain)
         self._admit()
 
     def _key(self, flow: Flow) -> _HeapKey:
-        rank, second, third = flow.keys[flow.taken]
-        return (rank, second, third, flow.code) if self.aging else (rank, flow.tag, 0, flow.code)
+        key = flow.keys[flow.position]
+        return (key[0], key[1], key[2], flow.code) if self.aging else (key[0], flow.tag, 0, flow.code)
+
+    def _stand(self, flow: Flow) -> None:
+        """The flow competes with its next key, if it has one that this claim may take."""
+        key = flow.head()
+        if key is not None and flow.room != 0 and (self.gate is None or not self.gate.hides(key)):
+            heappush(self._heap, (self._key(flow), flow))
 
     def _admit(self) -> None:
-        """Put flows that were read in line."""
+        """Let flows that were read compete."""
         for flow in self.flows[self._unread :]:
             flow.head()
-            key = self._key(flow)
-            heappush(self._heap, (key, flow))
-            self._last_read = key
+            self._last_read = self._key(flow)
+            self._stand(flow)
         self._unread = len(self.flows)
 
     def best(self) -> Flow | None:
-        """The flow whose turn it is, or None when nothing is eligible."""
+        """The flow whose turn it is, or None when nothing is eligible; parks what its limit does not let start."""
         flow = self._last
         if flow is not None:
             self._last = None
-            if flow.head() is not None:
-                heappush(self._heap, (self._key(flow), flow))
+            self._stand(flow)
+        while (
+            (flow := self._first()) is not None and self.gate is not None and self.gate.full(flow.keys[flow.position])
+        ):
+            if not self.gate.may_park():
+                raise _Enough
+            self._park(heappop(self._heap)[1])
+        return flow
+
+    def _first(self) -> Flow | None:
+        """The first in line, reading on as far as that depends on it."""
         while self.read is not None and (
             not self._heap or self._last_read is None or self._heap[0][0] > self._last_read
         ):
@@ -186,6 +238,13 @@ class Queue:
             self._admit()
         return self._heap[0][1] if self._heap else None
 
+    def _park(self, flow: Flow) -> None:
+        """Its head leaves the line without a turn; an ordered partition waits with its head."""
+        flow.parked.append(flow.keys[flow.position])
+        flow.position += 1
+        if not flow.ordered:
+            self._stand(flow)
+
     def band(self) -> int:
         """The priority with which the queue competes; only while ``best`` is not None."""
         return 0 if self.aging else MAX_PRIORITY - self._heap[0][0][0]
@@ -193,14 +252,17 @@ class Queue:
     def take(self) -> tuple[Flow, Key]:
         """Take the best flow's head and its turn; only while ``best`` is not None."""
         flow = heappop(self._heap)[1]
-        key = flow.keys[flow.taken]
-        flow.taken += 1
-        self._count()
+        key = flow.keys[flow.position]
+        self._count(flow, key)
         if self.turns:
             self.v, flow.tag = after_turn(self.v, flow.tag, flow.weight)
         if not flow.ordered:
             self._last = flow
         return flow, key
+
+    def is_line(self) -> bool:
+        """Whether it knows no partition and asks nothing: then its line is the answer."""
+        return not self.turns and self.read is None and not self.flows and self.gate is None
 
     def take_line(self, n: int) -> list[Pick]:
         """Take n tasks of a queue that stands alone and knows no partition: its line is the answer."""
@@ -209,26 +271,36 @@ class Queue:
             return []
         n = n if self.room is None else min(n, self.room)
         while len(plain.keys) < n and plain.read is not None:
-            plain.taken = len(plain.keys)
+            plain.position = len(plain.keys)
             plain.head()
         keys = plain.keys[:n]
-        plain.taken = self.taken = len(keys)
+        plain.position = plain.taken = self.taken = len(keys)
         self.served += len(keys)
         return [(self, plain, key) for key in keys]
 
     def follow(self, flow: Flow) -> Key | None:
-        """Take a follower of a claimed ordered partition: no turn, no tag."""
+        """Take a follower of a claimed ordered partition: no turn, no tag. One that may not start ends the run."""
         key = flow.head()
-        if key is not None:
-            flow.taken += 1
-            self._count()
-            self.served += 1
+        if key is None or (self.gate is not None and (self.gate.hides(key) or self.gate.full(key))):
+            return None
+        self._count(flow, key)
+        self.served += 1
         return key
 
-    def _count(self) -> None:
+    def _count(self, flow: Flow, key: Key) -> None:
+        flow.position += 1
+        flow.taken += 1
         self.taken += 1
+        if flow.room is not None:
+            flow.room -= 1
         if self.room is not None:
             self.room -= 1
+        if self.gate is not None:
+            self.gate.start(key)
+
+
+class _Enough(Exception):
+    """So many tasks have been parked that the claim ends with what it has."""
 
 
 Pick = tuple[Queue, Flow, Key]
@@ -240,10 +312,19 @@ def choose(queues: Sequence[Queue], n: int, prefetch: PrefetchFollowers | None =
 
     ``prefetch(flows, k)`` may read k more keys of each flow in one exchange before followers are taken.
     """
-    if len(queues) == 1 and not queues[0].turns and queues[0].read is None and not queues[0].flows:
+    if len(queues) == 1 and queues[0].is_line():
         return queues[0].take_line(n)
     picks: list[Pick] = []
+    with suppress(_Enough):
+        claimed = _take_heads(picks, queues, n)
+        _take_followers(picks, claimed, n, prefetch)
+    return picks
+
+
+def _take_heads(picks: list[Pick], queues: Sequence[Queue], n: int) -> list[tuple[Queue, Flow]]:
+    """Pick by pick in turn, until there are n or nothing is eligible; returns the ordered partitions among them."""
     claimed: list[tuple[Queue, Flow]] = []
+    gated = any(queue.gate is not None for queue in queues)
     candidates = [queue for queue in queues if queue.room != 0 and queue.best() is not None]
     while candidates:
         queue = candidates[0] if len(candidates) == 1 else _next_queue(candidates)
@@ -254,12 +335,12 @@ def choose(queues: Sequence[Queue], n: int, prefetch: PrefetchFollowers | None =
         if flow.ordered:
             claimed.append((queue, flow))
         if len(picks) == n:
-            return picks
-        if queue.room == 0 or queue.best() is None:
+            break
+        if gated:  # a limit's key may be shared: what was first elsewhere may not start any more
+            candidates = [queue for queue in candidates if queue.room != 0 and queue.best() is not None]
+        elif queue.room == 0 or queue.best() is None:
             candidates.remove(queue)
-    if claimed:
-        _take_followers(picks, claimed, n, prefetch)
-    return picks
+    return claimed
 
 
 def _next_queue(candidates: Sequence[Queue]) -> Queue:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from taskmq.names import MAX_PRIORITY
 
-Key = tuple[int, int, int]
+Key = tuple[int, ...]
+"""Those three integers; a store may append what it wants to know of the task, for ``seq`` settles every comparison."""
 
 
-def sort_key(aging_us: int, priority: int, available_at: int, seq: int) -> Key:
+def sort_key(aging_us: int, priority: int, available_at: int, seq: int) -> tuple[int, int, int]:
     """A task's key in its line; ``aging_us`` is what a priority level is worth, 0 for a strict queue."""
     if aging_us:
         return (available_at - priority * aging_us, priority, seq)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
-from taskmq.errors import ConfigError
-from taskmq.message import Message
+from taskmq.errors import QueueFull
 from taskmq.queue import QueueConfig
-
-NOT_YET = ("max_queued", "rate")
 
 
 def config_drift(wanted: QueueConfig, stored: QueueConfig, paused: bool) -> list[str]:
@@ -19,18 +15,13 @@ def config_drift(wanted: QueueConfig, stored: QueueConfig, paused: bool) -> list
     return [*drift, "paused"] if wanted.paused != paused else drift
 
 
-def refuse_unsupported(store: str, queues: Mapping[str, QueueConfig]) -> None:
-    """Raise ConfigError for a setting that no store enforces yet, rather than take it and ignore it."""
-    for name, config in queues.items():
-        for setting in NOT_YET:
-            if getattr(config, setting) is not None:
-                raise ConfigError(f"queue {name!r}: {setting} is not enforced by the {store} store yet; remove it")
-
-
-def refuse_unenforced(store: str, messages: Iterable[Message]) -> None:
-    """Raise ConfigError for a limit that no store enforces yet, rather than take it and ignore it."""
-    for message in messages:
-        if message.limit is not None:
-            raise ConfigError(f"limit={message.limit!r} is not enforced by the {store} store yet; nothing was stored")
-        if message.partition is not None and message.partition.max_running is not None:
-            raise ConfigError(f"Partition(max_running=…) is not enforced by the {store} store yet; nothing was stored")
+def check_room(queue: str, max_queued: int | None, queued: int, more: int) -> None:
+    """Raise QueueFull when ``more`` tasks do not fit into a queue where ``queued`` wait or are due later."""
+    if more and max_queued is not None and queued + more > max_queued:
+        raise QueueFull(
+            f"queue {queue!r} has {queued:,} tasks waiting and takes {max_queued:,} (max_queued): {more:,} more do not "
+            "fit, nothing was stored; try again later",
+            queue=queue,
+            max_queued=max_queued,
+            queued=queued,
+        )

@@ -11,10 +11,8 @@ from taskmq.clock import Clock, SystemClock
 from taskmq.errors import TransportError
 from taskmq.state import TaskState
 from taskmq.transport.base import WorkerInfo
-from taskmq.transport.memory.records import QueueRecord, TaskRecord
-
-BATCH = 200
-"""Most tasks that one verb promotes, reaps or expires in a queue."""
+from taskmq.transport.memory.limits import Limits
+from taskmq.transport.memory.records import BATCH, QueueRecord, TaskRecord
 
 
 class MemoryCore:
@@ -30,6 +28,7 @@ class MemoryCore:
 
     def _reset(self) -> None:
         self._queues: dict[str, QueueRecord] = {}
+        self._limits = Limits()
         self._tasks: dict[str, TaskRecord] = {}
         self._ended: SortedList[tuple[int, str]] = SortedList()
         """(end of retention, task id)."""
@@ -47,7 +46,7 @@ class MemoryCore:
     def _queue(self, name: str) -> QueueRecord:
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = QueueRecord(name)
+            queue = self._queues[name] = QueueRecord(name, self._limits)
         return queue
 
     def _promote(self, queue: QueueRecord, now: int) -> int:

@@ -58,8 +58,11 @@ class MemoryInspect(MemoryCore):
             attempt=task.attempts + (running and task.started),
             max_attempts=message.max_attempts,
             epoch=task.epoch,
+            version=message.version,
             partition=task.code or None,
             key=message.key,
+            limit=task.limit,
+            parked=task.place == task.PARKED,
             args=msgspec.json.decode(envelope.args),
             kwargs=msgspec.json.decode(envelope.kwargs),
             headers=envelope.headers,
@@ -79,6 +82,7 @@ class MemoryInspect(MemoryCore):
             worker=task.worker,
             cancel_requested=running and task.cancel_requested,
             replays=task.replays,
+            progress=task.progress,
         )
 
     def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:
@@ -95,10 +99,11 @@ class MemoryInspect(MemoryCore):
         if task.place == task.RUNNING:
             task.cancel_requested = True
         elif task.place != task.ENDED:
-            task.queue.leave(task)
+            task.queue.drop(task)
             self._finish(task, TaskState.CANCELLED, now)
             if task.flow is not None:
                 task.queue.place(task.flow)
+            task.queue.look_for_missed()
         return task.visible_state(now)
 
     def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
@@ -128,7 +133,7 @@ class MemoryInspect(MemoryCore):
         self._ended.remove((task.delete_at or 0, task.id))
         task.seq = seq
         task.state = task.reason = task.error = task.traceback = task.finished_at = task.delete_at = None
-        task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = None
+        task.flow = task.retry_at = task.started_at = task.expires_at = task.deadline_at = task.progress = None
         task.attempts = task.blamed = task.expiries = 0
         task.replays += 1
         task.available_at = available_at
@@ -165,9 +170,11 @@ class MemoryInspect(MemoryCore):
             retrying=states[TaskState.RETRYING],
             dead=dead,
             by_priority=dict(sorted(Counter(task.message.priority for task in ready).items(), reverse=True)),
+            by_handler=dict(sorted(Counter(task.message.handler for task in tasks).items())),
             partitions=len(queue.flows),
-            oldest_ready_age=max((now - (task.retry_at or task.available_at) for task in ready), default=None),
+            oldest_ready_age=max((now - task.ready_at() for task in queue.next_in_turn()), default=None),
             served=queue.served,
+            next_start_at=queue.next_start_at(now),
         )
 
     def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:
@@ -187,8 +194,9 @@ class MemoryInspect(MemoryCore):
             code=flow.code,
             ordered=flow.ordered,
             weight=flow.weight,
-            waiting=len(flow.line) + flow.retrying,
+            waiting=len(flow.line) + flow.aside,
             running=len(flow.running),
+            max_running=flow.max_running,
             blocked_until=flow.blocked_until,
             paused=flow.paused,
             held_by=flow.held_by,
@@ -217,7 +225,9 @@ class MemoryInspect(MemoryCore):
 
     def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
         """The concurrency limits that have tasks running or parked."""
-        return []
+        with self._lock:
+            self._now()
+            return self._limits.infos(keys)
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""
@@ -254,6 +264,7 @@ class MemoryInspect(MemoryCore):
             flow = record.flow(code)
             flow.paused = paused
             record.place(flow)
+            record.look_for_missed()
             self._work.notify_all()
 
     def release_partition(self, queue: str, code: str) -> bool:
@@ -277,16 +288,17 @@ class MemoryInspect(MemoryCore):
         with self._lock:
             now = self._now()
             record, flow = self._stopped(queue, code, now)
-            if flow is None or flow.running or not (flow.held_by or flow.line):
+            if flow is None or flow.running or not (flow.held_by or flow.parked or flow.line):
                 return False
             if flow.held_by is None:
-                task = record.tasks[flow.line[0][2]]
-                record.leave(task)
+                task = record.head(flow) if flow.parked is None else record.tasks[flow.parked[2]]
+                record.drop(task)
                 record.unblock(flow)
                 task.reason, task.error = "skipped", "an operator skipped it"
                 self._finish(task, TaskState.FAILED, now)
             flow.held_by = None
             record.place(flow)
+            record.look_for_missed()
             self._work.notify_all()
             return True
 

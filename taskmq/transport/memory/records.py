@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from sortedcontainers import SortedList
 
 from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK, Message
-from taskmq.policy import claim, turns
+from taskmq.policy import claim, rate, turns
+from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key, sort_key
-from taskmq.queue import QueueConfig
-from taskmq.state import Attempt, TaskState
+from taskmq.queue import QueueConfig, Rate
+from taskmq.state import Attempt, Progress, TaskState
+from taskmq.transport.memory.limits import Limits
+from taskmq.transport.memory.lines import Lines, Spec
+
+BATCH = 200
+"""Most tasks that one verb promotes, reaps, expires or returns in a queue."""
+
+
+Turn = tuple[int, int, int, str]
+"""A flow's place among those of its queue, and its code."""
 
 
 class TaskRecord:
@@ -38,9 +49,11 @@ class TaskRecord:
         "flow",
         "id",
         "lease_until",
+        "limit",
         "message",
         "place",
         "position",
+        "progress",
         "queue",
         "reason",
         "replays",
@@ -48,6 +61,7 @@ class TaskRecord:
         "retry_at",
         "run",
         "seq",
+        "spec",
         "started",
         "started_at",
         "state",
@@ -55,13 +69,15 @@ class TaskRecord:
         "worker",
     )
 
-    WAITING, DUE, RUNNING, ENDED = range(4)
+    WAITING, DUE, PARKED, RUNNING, ENDED = range(5)
 
     def __init__(self, message: Message, queue: QueueRecord, seq: int, now: int) -> None:
         self.id = message.id
         self.message = message
         self.queue = queue
         self.seq = seq
+        self.limit = message.limit
+        self.spec = Spec(message.handler, message.version, message.limit is not None)
         self.created_at = now
         self.available_at = max(now, message.run_after.at(now)) if message.run_after else now
         self.expires_at = min(
@@ -81,6 +97,7 @@ class TaskRecord:
         self.started_at: int | None = None
         self.cancel_requested = False
         self.worker: str | None = None
+        self.progress: Progress | None = None
         self.result: bytes | None = None
         self.reason: str | None = None
         self.error: str | None = None
@@ -93,7 +110,7 @@ class TaskRecord:
         """The code of its flow; "" when it has no partition."""
         return self.message.partition.code if self.message.partition else claim.UNPARTITIONED
 
-    def key(self) -> Key:
+    def key(self) -> tuple[int, int, int]:
         """Where it stands in its line."""
         return sort_key(self.queue.aging_us, self.message.priority, self.available_at, self.seq)
 
@@ -102,6 +119,10 @@ class TaskRecord:
         if self.message.retention is not None:
             return self.message.retention
         return DEFAULT_RETENTION_OK if state is TaskState.SUCCEEDED else DEFAULT_RETENTION_BAD
+
+    def ready_at(self) -> int:
+        """Since when it may start."""
+        return self.available_at if self.retry_at is None else self.retry_at
 
     def visible_state(self, now: int) -> TaskState:
         """The state that users see; a waiting task's depends only on the time, not on when a promoter ran."""
@@ -118,15 +139,17 @@ class FlowRecord:
     """A partition with something in line, running, retrying or blocked; or the unpartitioned tasks of a queue."""
 
     __slots__ = (
+        "aside",
         "blocked_seq",
         "blocked_until",
         "code",
         "held_by",
         "line",
         "live",
+        "max_running",
         "ordered",
+        "parked",
         "paused",
-        "retrying",
         "running",
         "tag",
         "turn",
@@ -138,26 +161,34 @@ class FlowRecord:
         self.ordered = code.startswith("!")
         self.weight = 1
         self.tag = 0
-        self.line: SortedList[Key] = SortedList()
+        self.max_running: int | None = None
+        self.line: Lines[Key] = Lines()
         self.running: SortedList[Key] = SortedList()
-        self.retrying = 0
-        """Its tasks that wait for a retry outside the line (parallel only)."""
+        self.aside = 0
+        """Its tasks that wait outside the line: for a retry, or parked."""
+        self.parked: Key | None = None
+        """The parked head that an ordered partition waits with."""
         self.blocked_until: int | None = None
         self.blocked_seq = 0
         self.held_by: str | None = None
         self.paused = False
         self.live = False
         """Whether it has an eligible head, that is, whether it has joined."""
-        self.turn: tuple[object, ...] | None = None
+        self.turn: tuple[Turn, Spec] | None = None
         """Its entry in the queue's turns."""
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        return bool(self.line) and not self.stopped() and not (self.ordered and self.running)
+        waits = self.parked is not None or (self.ordered and self.running) or self.room() == 0
+        return bool(self.line) and not self.stopped() and not waits
+
+    def room(self) -> int | None:
+        """How many more of its tasks may run; None: any number."""
+        return None if self.max_running is None else max(0, self.max_running - len(self.running))
 
     def empty(self) -> bool:
         """Whether nothing keeps it: then it is forgotten, tag included."""
-        return not (self.line or self.running or self.retrying or self.stopped())
+        return not (self.line or self.running or self.aside or self.stopped())
 
     def stopped(self) -> bool:
         """Whether something keeps all of its tasks from being claimed: a pause, a dead head, a delay."""
@@ -167,8 +198,9 @@ class FlowRecord:
 class QueueRecord:
     """A queue: its settings, its flows, and what falls due in it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, limits: Limits) -> None:
         self.name = name
+        self.limits = limits
         self.config = QueueConfig()
         self.configured = False
         self.aging_us = 0
@@ -177,9 +209,15 @@ class QueueRecord:
         self.v = 0
         self.j = 0
         self.running = 0
+        self.limited = False
+        """It has seen a task with a limit."""
+        self.level: int | None = None
+        """Of the rate's bucket (policy/rate.py) at ``level_at``; None: full."""
+        self.level_at = 0
         self.plain = FlowRecord(claim.UNPARTITIONED)
         self.flows: dict[str, FlowRecord] = {}
-        self.turns: SortedList[tuple[object, ...]] = SortedList()
+        self.turns: Lines[Turn] = Lines()
+        self._stopped: list[FlowRecord] = []
         self.tasks: dict[int, TaskRecord] = {}
         """Unfinished tasks by seq."""
         self.due: SortedList[tuple[int, int, str | None]] = SortedList()
@@ -190,7 +228,9 @@ class QueueRecord:
         """(expires at, seq) of waiting tasks."""
 
     def configure(self, config: QueueConfig) -> None:
-        """Take over settings."""
+        """Take over settings. A new rate starts with a full bucket."""
+        if config.rate != self.config.rate:
+            self.level = None
         self.config = config
         self.aging_us = config.aging_us
         self.paused = config.paused
@@ -200,7 +240,47 @@ class QueueRecord:
         """The settings as they stand, with an operator's pause."""
         return replace(self.config, paused=self.paused)
 
+    # ── gates ──
+
+    def room(self, now: int) -> int | None:
+        """How many of its tasks may start now; None: any number."""
+        rooms = []
+        if self.config.max_running is not None:
+            rooms.append(max(0, self.config.max_running - self.running))
+        if self._rate is not None:
+            rooms.append(rate.tokens(self._rate, rate.level_at(self._rate, self.level, self.level_at, now)))
+        return min(rooms, default=None)
+
+    def count_starts(self, started: int, now: int) -> None:
+        """Take what these starts cost from the rate's bucket."""
+        if self._rate is not None and started:
+            level = rate.level_at(self._rate, self.level, self.level_at, now)
+            self.level, self.level_at = rate.take(self._rate, level, started), now
+
+    def next_start_at(self, now: int) -> int | None:
+        """When the rate lets the next task start; None: now."""
+        if self._rate is None:
+            return None
+        return rate.next_token_at(self._rate, rate.level_at(self._rate, self.level, self.level_at, now), now)
+
+    @property
+    def _rate(self) -> Rate | None:
+        return self.config.rate if isinstance(self.config.rate, Rate) else None
+
     # ── flows ──
+
+    def next_in_turn(self) -> Iterator[TaskRecord]:
+        """For each priority the next unpartitioned task and the next partition's head (an aging queue: one of each)."""
+        ranks = set()
+        for key in self.plain.line.walk():
+            if (rank := 0 if self.aging_us else key[0]) not in ranks:
+                ranks.add(rank)
+                yield self.tasks[key[2]]
+        ranks = set()
+        for turn in self.turns.walk():
+            if (rank := 0 if self.aging_us else turn[0]) not in ranks:
+                ranks.add(rank)
+                yield self.head(self.flows[turn[-1]])
 
     def flow(self, code: str) -> FlowRecord:
         """The flow of this code, born if need be. The first partition makes the unpartitioned tasks a flow, too."""
@@ -218,30 +298,53 @@ class QueueRecord:
         eligible = flow.eligible()
         if eligible and not flow.live and self.flows and not self.aging_us:
             turns.join(self, flow)
+        if flow.live and not eligible and not (flow.ordered and flow.running):
+            self._stopped.append(flow)
         flow.live = eligible
         if flow is self.plain:
             return
         if flow.turn is not None:
-            self.turns.remove(flow.turn)
+            self.turns.remove(*flow.turn)
             flow.turn = None
         if eligible:
             flow.turn = self._turn(flow)
-            self.turns.add(flow.turn)
+            self.turns.add(*flow.turn)
         elif flow.empty():
             del self.flows[flow.code]
 
-    def _turn(self, flow: FlowRecord) -> tuple[object, ...]:
-        head = flow.line[0]
-        return (*head, flow.code) if self.aging_us else (head[0], flow.tag, 0, flow.code)
+    def _turn(self, flow: FlowRecord) -> tuple[Turn, Spec]:
+        head = self.head(flow)
+        first, second, third = head.key()
+        return (first, second, third, flow.code) if self.aging_us else (first, flow.tag, 0, flow.code), head.spec
+
+    def head(self, flow: FlowRecord) -> TaskRecord:
+        """The first task of a line that is not empty."""
+        return self.tasks[next(flow.line.walk())[2]]
+
+    def look_for_missed(self) -> None:
+        """At the end of a verb: flows that it stopped or filled cannot use the slots their first tasks stood for."""
+        stopped, self._stopped = self._stopped, []
+        for flow in stopped:
+            for key in islice(flow.line.walk(), LOOK if self.limited and not flow.live else 0):
+                limit = self.tasks[key[2]].limit
+                if limit is not None:
+                    self.limits.missed(self.name, limit)
 
     # ── lines ──
 
     def enter(self, task: TaskRecord) -> None:
         """A task becomes claimable: it enters its line where its key puts it."""
-        flow = self.flow(task.code)
+        flow = task.flow = self.flow(task.code)
         partition = task.message.partition
-        if partition is not None and partition.weight is not None:
-            flow.weight = partition.weight
+        if partition is not None:
+            flow.weight = flow.weight if partition.weight is None else partition.weight
+            flow.max_running = flow.max_running if partition.max_running is None else partition.max_running
+        self.limited |= task.limit is not None
+        if task.limit is not None and not flow.ordered and self.limits.free(task.limit) <= 0:
+            self.park(task)
+            return
+        if flow.ordered and flow.live and (head := self.head(flow)).limit is not None and task.key() < head.key():
+            self.limits.missed(self.name, head.limit)
         self.stand(task, flow)
         self.place(flow)
 
@@ -250,7 +353,7 @@ class QueueRecord:
         task.flow = flow
         task.place = task.WAITING
         task.worker = task.started_at = None
-        flow.line.add(task.key())
+        flow.line.add(task.key(), task.spec)
         self._watch_expiry(task)
 
     def wait_until(self, task: TaskRecord, due: int) -> None:
@@ -259,6 +362,45 @@ class QueueRecord:
         task.worker = task.started_at = None
         self.due.add((due, task.seq, None))
         self._watch_expiry(task)
+
+    def park(self, task: TaskRecord) -> None:
+        """Wait outside the line for a slot of its limit; an ordered partition waits with it."""
+        flow, limit = task.flow, task.limit
+        assert flow is not None
+        assert limit is not None
+        task.place = task.PARKED
+        task.worker = task.started_at = None
+        flow.aside += 1
+        if flow.ordered:
+            flow.parked = task.key()
+        self.limits.park(self.name, limit, task.key())
+        self._watch_expiry(task)
+
+    def unpark(self, task: TaskRecord) -> None:
+        """Wait for a slot no more."""
+        flow, limit = task.flow, task.limit
+        assert flow is not None
+        assert limit is not None
+        flow.aside -= 1
+        if flow.parked == task.key():
+            flow.parked = None
+        self.limits.unpark(self.name, limit, task.key())
+
+    def return_parked(self, limit: int) -> int:
+        """Put parked tasks that are owed a return back in their places, by their limits' keys; how many moved."""
+        moved = 0
+        for owing in self.limits.owing(self.name):
+            while moved < limit and (key := self.limits.first_owed(self.name, owing)) is not None:
+                task = self.tasks[key[2]]
+                flow = task.flow
+                assert flow is not None
+                self.leave(task)
+                self.stand(task, flow)
+                self.place(flow)
+                moved += 1
+                if flow.live:  # else it cannot take the slot: the next one returns, too
+                    self.limits.returned(self.name, owing)
+        return moved
 
     def block(self, flow: FlowRecord, until: int, seq: int) -> None:
         """Stop a flow until then; the later of two ends holds."""
@@ -275,16 +417,25 @@ class QueueRecord:
             flow.blocked_until = None
 
     def leave(self, task: TaskRecord) -> None:
-        """Take a waiting task out of wherever it waits (it is cancelled, expired or claimed)."""
+        """Take a waiting task out of wherever it waits."""
         if task.expires_at is not None:
             self.expiring.remove((task.expires_at, task.seq))
         flow = task.flow
         if task.place == task.WAITING and flow is not None:
-            flow.line.remove(task.key())
+            flow.line.remove(task.key(), task.spec)
+        elif task.place == task.PARKED:
+            self.unpark(task)
         else:
             self.due.remove((task.retry_at if task.retry_at is not None else task.available_at, task.seq, None))
             if flow is not None:
-                flow.retrying -= 1
+                flow.aside -= 1
+
+    def drop(self, task: TaskRecord) -> None:
+        """Take a waiting task out for good: it is cancelled, expired or skipped."""
+        stood = task.place == task.WAITING
+        self.leave(task)
+        if stood and task.limit is not None:
+            self.limits.missed(self.name, task.limit)
 
     def _watch_expiry(self, task: TaskRecord) -> None:
         if task.expires_at is not None:
@@ -308,7 +459,7 @@ class QueueRecord:
                 if task.expires_at is not None:
                     self.expiring.remove((task.expires_at, seq))
                 if task.flow is not None:
-                    task.flow.retrying -= 1
+                    task.flow.aside -= 1
                 self.enter(task)
             else:
                 flow = self.flows[code]

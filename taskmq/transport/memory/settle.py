@@ -30,6 +30,8 @@ class MemorySettle(MemoryInspect):
                     results.append(False)
                     continue
                 results.append(self._settle(task, item, now))
+            for item in params.items:
+                self._queue(item.delivery.queue).look_for_missed()
             self._work.notify_all()
             return results
 
@@ -106,7 +108,7 @@ class MemorySettle(MemoryInspect):
             if delay:
                 queue.block(flow, due, task.seq)
         elif delay:
-            flow.retrying += 1
+            flow.aside += 1
             queue.wait_until(task, due)
         else:
             queue.enter(task)
@@ -128,6 +130,8 @@ class MemorySettle(MemoryInspect):
         queue.leases.remove((task.lease_until, task.seq))
         flow.running.remove(task.key())
         queue.running -= 1
+        if task.limit is not None:
+            self._limits.release(task.limit)
 
     def _die(self, task: TaskRecord, reason: str, error: str | None, traceback: str | None, now: int) -> None:
         task.reason, task.error, task.traceback = reason, error, traceback
@@ -153,6 +157,8 @@ class MemorySettle(MemoryInspect):
                     task.started, task.started_at = True, now
                 task.queue.leases.remove((task.lease_until, task.seq))
                 self._lease(task, now + item.delivery.lease)
+                if item.progress is not None:
+                    task.progress = item.progress
                 answers.append(Renewed(task.lease_until, task.cancel_requested))
             return answers
 

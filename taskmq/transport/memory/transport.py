@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -18,7 +19,7 @@ from taskmq.clock import Clock
 from taskmq.errors import ConfigError, IdempotencyConflict
 from taskmq.message import Delivery, Message
 from taskmq.policy import claim
-from taskmq.policy.order import Key
+from taskmq.policy.limits import Parking
 from taskmq.queue import QueueConfig
 from taskmq.state import TaskState
 from taskmq.transport.base import (
@@ -33,10 +34,11 @@ from taskmq.transport.base import (
     Wait,
     WorkerInfo,
 )
-from taskmq.transport.memory.core import BATCH
-from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
+from taskmq.transport.memory.gate import MemoryGate
+from taskmq.transport.memory.lines import Runs
+from taskmq.transport.memory.records import BATCH, FlowRecord, QueueRecord, TaskRecord
 from taskmq.transport.memory.settle import MemorySettle
-from taskmq.transport.settings import config_drift, refuse_unenforced, refuse_unsupported
+from taskmq.transport.settings import check_room, config_drift
 
 
 class MemoryTransport(MemorySettle):
@@ -50,12 +52,12 @@ class MemoryTransport(MemorySettle):
 
     def publish(self, params: Publish) -> list[Receipt]:
         """Store the messages, all or none."""
-        refuse_unenforced(self.name, params.messages)
         with self._lock:
             now = self._now()
             accepted, receipts = self._check_keys(params.messages, now)
             for message in params.messages:
                 self._promote(self._queue(message.queue), now)
+            self._check_room(accepted)
             for message in accepted:
                 self._accept(message, now)
             self._work.notify_all()
@@ -78,6 +80,12 @@ class MemoryTransport(MemorySettle):
             else:
                 receipts.append(Receipt(holder, duplicate=True))
         return accepted, receipts
+
+    def _check_room(self, messages: Iterable[Message]) -> None:
+        """Raise QueueFull where a queue's waiting tasks would be more than its ``max_queued``."""
+        for name, more in Counter(message.queue for message in messages).items():
+            queue = self._queue(name)
+            check_room(name, queue.config.max_queued, len(queue.tasks) - queue.running, more)
 
     def _holder(self, message: Message, in_batch: dict[tuple[str, str], tuple[str, str]], now: int) -> str | None:
         """The task that holds this message's key, if any; raises IdempotencyConflict when its content differs."""
@@ -125,44 +133,56 @@ class MemoryTransport(MemorySettle):
                 more |= self._reap(queue, now, BATCH) >= BATCH
                 if self._expire(queue, now) == BATCH:
                     return Reserved(deliveries=[], more=True)
-            candidates = [self._candidate(queue) for queue in queues if not queue.paused]
+            for queue in queues:
+                queue.look_for_missed()
+            for queue in queues:
+                more |= queue.return_parked(BATCH) >= BATCH
+            parking = Parking()
+            candidates = [
+                self._candidate(queue, MemoryGate(queue, params, parking), now) for queue in queues if not queue.paused
+            ]
             picks = claim.choose(candidates, params.limit)
             deliveries = self._deliver(picks, params, now)
             for candidate in candidates:
-                self._write_back(candidate)
-            return Reserved(deliveries=deliveries, more=more, next_due=self._next_due(queues))
+                self._write_back(candidate, now)
+                candidate.ref.look_for_missed()
+            more |= parking.over
+            return Reserved(deliveries=deliveries, more=more, next_due=self._next_due(queues, now))
 
-    def _candidate(self, queue: QueueRecord) -> claim.Queue:
-        room = None if queue.config.max_running is None else max(0, queue.config.max_running - queue.running)
-        turns = queue.turns.islice()
+    def _candidate(self, queue: QueueRecord, gate: MemoryGate, now: int) -> claim.Queue:
+        turns = queue.turns.walk(gate.runs)
 
         def read(k: int) -> list[claim.Flow]:
             codes = [turn[-1] for turn in islice(turns, k)]
-            return [self._claim_flow(queue.flows[str(code)]) for code in codes]
+            return [self._claim_flow(queue.flows[code], None) for code in codes]
 
         return claim.Queue(
             queue.name,
             flows=[],
             read=read,
-            plain=self._claim_flow(queue.plain),
+            plain=self._claim_flow(queue.plain, gate.runs),
             weight=queue.config.weight,
             served=queue.served,
             v=queue.v,
             aging=bool(queue.aging_us),
             turns=bool(queue.flows) and not queue.aging_us,
-            room=room,
+            room=queue.room(now),
+            gate=gate if queue.limited or gate.restricted else None,
             ref=queue,
         )
 
     @staticmethod
-    def _claim_flow(flow: FlowRecord) -> claim.Flow:
-        keys: list[Key] = []
-
-        def read(k: int) -> list[Key]:
-            return list(flow.line.islice(len(keys), len(keys) + k))
-
+    def _claim_flow(flow: FlowRecord, runs: Runs | None) -> claim.Flow:
+        line = flow.line.walk(runs)
         return claim.Flow(
-            flow.code, keys=keys, read=read, tag=flow.tag, weight=flow.weight, ordered=flow.ordered, ref=flow
+            flow.code,
+            keys=[],
+            read=lambda k: list(islice(line, k)),
+            tag=flow.tag,
+            weight=flow.weight,
+            ordered=flow.ordered,
+            room=flow.room(),
+            ref=flow,
         )
 
     def _deliver(self, picks: list[claim.Pick], params: Reserve, now: int) -> list[Delivery]:
@@ -175,6 +195,7 @@ class MemoryTransport(MemorySettle):
             queue.leave(task)
             flow.ref.running.add(key)
             queue.running += 1
+            task.progress = None
             task.place = task.RUNNING
             task.epoch += 1
             task.batch, task.position, task.run = batch, position, flow.ordered and flow.taken > 1
@@ -206,13 +227,18 @@ class MemoryTransport(MemorySettle):
         )
 
     @staticmethod
-    def _write_back(candidate: claim.Queue) -> None:
-        """Store what the claim left: service, virtual time, and the standing of the flows that took a turn."""
+    def _write_back(candidate: claim.Queue, now: int) -> None:
+        """Store what the claim left: service, virtual time, and the standing of the flows that gave or parked tasks."""
         queue: QueueRecord = candidate.ref
         queue.served, queue.v = candidate.served, candidate.v
+        queue.count_starts(candidate.taken, now)
         plain = candidate.plain
         for view in candidate.flows if plain is None else [plain, *candidate.flows]:
-            if view.taken:
+            for key in view.parked:
+                task = queue.tasks[key[2]]
+                queue.leave(task)
+                queue.park(task)
+            if view.taken or view.parked:
                 view.ref.tag = view.tag
                 queue.place(view.ref)
 
@@ -230,7 +256,7 @@ class MemoryTransport(MemorySettle):
         done = 0
         while queue.expiring and queue.expiring[0][0] <= now and done < BATCH:
             task = queue.tasks[queue.expiring[0][1]]
-            queue.leave(task)
+            queue.drop(task)
             self._finish(task, TaskState.EXPIRED, now)
             if task.flow is not None:
                 queue.place(task.flow)
@@ -247,6 +273,7 @@ class MemoryTransport(MemorySettle):
                 promoted += queue.promote(now, limit)
                 reaped += self._reap(queue, now, limit)
                 self._expire(queue, now)
+                queue.look_for_missed()
             while self._ended and self._ended[0][0] <= now and deleted < limit:
                 self._delete(self._tasks[self._ended[0][1]])
                 deleted += 1
@@ -258,9 +285,12 @@ class MemoryTransport(MemorySettle):
                 promoted=promoted, reaped=reaped, deleted=deleted, more=max(promoted, reaped, deleted) >= limit
             )
 
-    def _next_due(self, queues: Iterable[QueueRecord]) -> int | None:
-        times = [line[0][0] for queue in queues for line in (queue.due, queue.leases) if line]
-        return min(times, default=None)
+    def _next_due(self, queues: Iterable[QueueRecord], now: int) -> int | None:
+        """When something falls due, or a rate lets the next task start."""
+        known = list(queues)
+        times: list[int | None] = [line[0][0] for queue in known for line in (queue.due, queue.leases) if line]
+        times += [queue.next_start_at(now) for queue in known]
+        return min((time for time in times if time is not None), default=None)
 
     # ── waiting ──
 
@@ -280,15 +310,16 @@ class MemoryTransport(MemorySettle):
 
     def _time_to_due(self, names: Iterable[str]) -> float:
         """Seconds until something of these queues falls due, by the clock; at least one millisecond."""
-        due = self._next_due(self._queues[name] for name in names if name in self._queues)
-        return math.inf if due is None else max(0.001, (due - self._now()) / 1e6)
+        now = self._now()
+        due = self._next_due((self._queues[name] for name in names if name in self._queues), now)
+        return math.inf if due is None else max(0.001, (due - now) / 1e6)
 
     def _has_work(self, names: Iterable[str]) -> bool:
         now = self._now()
         for queue in (self._queues[name] for name in names if name in self._queues):
-            full = queue.config.max_running is not None and queue.running >= queue.config.max_running
             due = any(line and line[0][0] <= now for line in (queue.due, queue.leases))
-            if due or (not queue.paused and not full and (queue.plain.line or queue.turns)):
+            work = queue.plain.line or queue.turns or self._limits.owing(queue.name)
+            if due or (work and not queue.paused and queue.room(now) != 0):
                 return True
         return False
 
@@ -331,7 +362,6 @@ class MemoryTransport(MemorySettle):
 
     def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
         """Seed queues that were never configured; returns drift."""
-        refuse_unsupported(self.name, queues)
         drift: dict[str, list[str]] = {}
         with self._lock:
             self._now()

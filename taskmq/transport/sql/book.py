@@ -10,35 +10,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+
+import msgspec
 
 from taskmq.policy import turns
 from taskmq.policy.claim import UNPARTITIONED
+from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key
-from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
+from taskmq.queue import Limit
+from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RETRYING, COUNT_SCHEDULED, PARKED, READY
+from taskmq.transport.sql.dialect import DueTask, FlowRow, QueueRow, Session
+from taskmq.transport.sql.limits import LimitBook
 
-_SOME_HEAD: Key = (0, 0, 0)
+_SOME_HEAD: Key = (0, 0, 0, 0)
 """Stands for "the unpartitioned line is not empty"; its real head is read by the claim alone."""
 
 
 @contextmanager
 def open_books(session: Session, names: Iterable[str], now: int, limit: int = BATCH) -> Iterator[dict[str, Book]]:
     """Lock these queues and promote up to ``limit`` of what is due in each; at the end, write what changed."""
-    books = {row.name: Book(session, row) for row in session.lock_queues(sorted(set(names)))}
+    limits = LimitBook(session)
+    books = {row.name: Book(session, row, limits) for row in session.lock_queues(sorted(set(names)))}
     for book in books.values():
         book.promoted = book.promote(now, limit)
     yield books
     for book in books.values():
         book.flush()
+    limits.flush()
+
+
+Handlers = dict[tuple[str, str, bool], int]
+"""(name, version, keyed) → handler_id."""
+
+
+@lru_cache(1024)
+def _handlers(text: str) -> Handlers:
+    return {(name, version, bool(keyed)): number for number, name, version, keyed in msgspec.json.decode(text)}
 
 
 class Book:
     """One queue and those of its flows that this transaction has seen."""
 
-    def __init__(self, session: Session, row: QueueRow) -> None:
+    def __init__(self, session: Session, row: QueueRow, limits: LimitBook) -> None:
         self.session = session
         self.row = row
+        self.limits = limits
+        self._new_handlers: Handlers = {}
+        self._counts: dict[tuple[int, int, int], int] = {}
+        self._stopped: list[FlowRow] = []
         self.by_code: dict[str, FlowRow] = {}
         self.by_id: dict[int, FlowRow] = {}
         self.plain = plain = FlowRow(-row.queue_id, UNPARTITIONED)
@@ -70,6 +90,41 @@ class Book:
         """The loaded flow of a task's lane."""
         return self.by_id[lane] if lane > 0 else self.plain
 
+    # ── handlers, counts ──
+
+    @property
+    def handlers(self) -> Handlers:
+        """Every handler that this queue has seen."""
+        known = _handlers(self.row.handlers)
+        return {**known, **self._new_handlers} if self._new_handlers else known
+
+    def handler(self, name: str, version: str | None, keyed: bool) -> int:
+        """The id of a handler in this queue, registered if it is new."""
+        at = (name, version or "", keyed)
+        number = _handlers(self.row.handlers).get(at) or self._new_handlers.get(at)
+        if number is None:
+            number = self._new_handlers[at] = self.session.add_handler(self.row.queue_id, *at)
+        return number
+
+    def lanes(self) -> list[int]:
+        """The lines of the unpartitioned tasks, one a handler."""
+        return [-number for number in self.handlers.values()]
+
+    def keyed(self) -> frozenset[int]:
+        """The handlers whose tasks have a concurrency limit."""
+        return frozenset(number for (_, _, keyed), number in self.handlers.items() if keyed)
+
+    def count(self, handler_id: int, priority: int, *, out: int | None = None, into: int | None = None) -> None:
+        """A task goes from one kind to another (codes.py); None: it is new, or gone."""
+        for kind, more in ((out, -1), (into, 1)):
+            if kind is not None:
+                at = (handler_id, kind, priority)
+                self._counts[at] = self._counts.get(at, 0) + more
+
+    def lane_of(self, flow: FlowRow, handler_id: int) -> int:
+        """The lane in which a task of this handler stands in this flow."""
+        return -handler_id if flow is self.plain else flow.flow_id
+
     # ── moves ──
 
     @property
@@ -84,7 +139,7 @@ class Book:
         flow = self.by_code.get(code)
         if flow is None or flow.gone:
             if not self.partitioned:
-                waiting = self._plain_entered or bool(self.session.line(self.plain.flow_id, 0, 1))
+                waiting = self._plain_entered or self.plain_waits()
                 self.plain.live, self.plain.head = int(waiting), _SOME_HEAD if waiting else None
                 self.plain.dirty = True
             flow = FlowRow(seq, code)
@@ -94,20 +149,66 @@ class Book:
             self.row.dirty = True
         return flow
 
-    def enter(self, flow: FlowRow, key: Key, weight: int | None = None) -> None:
-        """A task becomes claimable in this flow's line."""
-        if flow is self.plain and not self.partitioned:
-            self._plain_entered = True
-            return
+    def plain_waits(self) -> bool:
+        """Whether any unpartitioned task stands in line, as the tables have it."""
+        return any(self.session.heads(self.lanes(), 0, 1).values())
+
+    def enter(
+        self,
+        flow: FlowRow,
+        key: Key,
+        weight: int | None = None,
+        max_running: int | None = None,
+        limit: Limit | None = None,
+    ) -> int:
+        """A task becomes claimable: READY in this flow's line, or PARKED because its limit's key is full."""
         if weight is not None and weight != flow.weight:
             flow.weight, flow.dirty = weight, True
+        if max_running is not None and max_running != flow.max_running:
+            flow.max_running, flow.dirty = max_running, True
+        if limit is not None:
+            self._see_limit()
+            if not flow.ordered and self.limits.look(limit).free(limit.n) <= 0:
+                self.park(flow, limit, key)
+                return PARKED
+        if self.row.limited and flow.ordered and flow.live and flow.head is not None and key < flow.head:
+            self._displaced(flow.head)
         self.stand(flow, key)
         self.place(flow)
+        return READY
+
+    def _see_limit(self) -> None:
+        if not self.row.limited:
+            self.row.limited, self.row.dirty = 1, True
+
+    def _displaced(self, head: Key) -> None:
+        """Something more urgent came before the head of an ordered partition: its slot is for others meanwhile."""
+        if head[3] in self.keyed():
+            for limit in self.session.limits_of([head[2]]).values():
+                self.limits.change(limit).missed(self.row.queue_id, limit.n)
 
     def stand(self, flow: FlowRow, key: Key) -> None:
         """A task stands in line; no change to the flow's standing yet."""
-        if flow.head is None or key < flow.head:
+        if flow is self.plain and not self.partitioned:
+            self._plain_entered = True
+        elif flow.head is None or key < flow.head:
             flow.head, flow.dirty = key, True
+
+    def park(self, flow: FlowRow, limit: Limit, key: Key) -> None:
+        """A task waits outside the line for a slot; an ordered partition waits with it."""
+        self.limits.change(limit).park(self.row.queue_id, limit.n)
+        if flow is not self.plain:
+            flow.n_wait, flow.dirty = flow.n_wait + 1, True
+            if flow.ordered:
+                flow.parked_seq = key[2]
+
+    def unpark(self, flow: FlowRow, limit: Limit, seq: int) -> None:
+        """It waits for a slot no more."""
+        self.limits.change(limit).unpark(self.row.queue_id, limit.n)
+        if flow is not self.plain:
+            flow.n_wait, flow.dirty = flow.n_wait - 1, True
+            if flow.parked_seq == seq:
+                flow.parked_seq = None
 
     def place(self, flow: FlowRow) -> None:
         """Bring a flow's standing up to date after any change: joined, out, or forgotten."""
@@ -117,6 +218,8 @@ class Book:
         if eligible and not flow.live and not self.row.aging_us:
             turns.join(self.row, flow)
             self.row.dirty = flow.dirty = True
+        if flow.live and not eligible and not (flow.ordered and flow.n_run):
+            self._stopped.append(flow)
         if eligible != flow.live:
             flow.live, flow.dirty = eligible, True
         if flow is not self.plain and not eligible and not flow.gone and flow.empty():
@@ -126,12 +229,23 @@ class Book:
 
     def reread_heads(self, flows: Sequence[FlowRow]) -> None:
         """Read the heads of these flows anew, after their first task left the line without being claimed."""
-        partitions = [flow for flow in flows if flow is not self.plain or self.partitioned]
+        partitions = [flow for flow in flows if flow is not self.plain]
         heads = self.session.heads([flow.flow_id for flow in partitions], 0, 1)
         for flow in partitions:
             keys = heads.get(flow.flow_id)
             flow.head, flow.dirty = keys[0] if keys else None, True
             self.place(flow)
+        if self.plain in flows and self.partitioned:
+            self.plain.head, self.plain.dirty = _SOME_HEAD if self.plain_waits() else None, True
+            self.place(self.plain)
+
+    def look_for_missed(self) -> None:
+        """At the end of a verb: flows that it stopped or filled cannot use the slots their first tasks stood for."""
+        stopped, self._stopped = self._stopped, []
+        for flow in stopped:
+            if self.row.limited and not flow.live and flow is not self.plain:
+                for limit in self.session.limits_in_line(flow.flow_id, LOOK):
+                    self.limits.change(limit).missed(self.row.queue_id, limit.n)
 
     def block(self, flow: FlowRow, until: int, seq: int) -> None:
         """Stop a flow until then; the later of two ends holds."""
@@ -146,8 +260,12 @@ class Book:
             flow.new = flow.dirty = False
 
     def flush(self) -> None:
-        """Write all that changed."""
+        """Write all that changed, but for the limits: they are shared by the books."""
+        self.look_for_missed()
         self.flush_flows()
+        if self._counts:
+            self.session.add_counts([(*at, more) for at, more in self._counts.items() if more])
+            self._counts = {}
         if self.plain.dirty:
             self.row.utag, self.row.ulive, self.row.dirty = self.plain.tag, self.plain.live, True
             self.plain.dirty = False
@@ -167,25 +285,32 @@ class Book:
         if not tasks and not blocked:
             return 0
         flows = [self.keep(flow) for flow in blocked]
-        self.load_codes([task[3] for task in tasks if task[3] is not None])
-        events: list[tuple[int, int, tuple[Any, ...] | FlowRow]] = [(task[0], task[1], task) for task in tasks]
+        self.load_codes([task.code for task in tasks if task.code is not None])
+        limits = {task.seq: Limit(task.limit_key, task.limit_n or 1) for task in tasks if task.limit_key is not None}
+        self.limits.load(limits.values())
+        events: list[tuple[int, int, DueTask | FlowRow]] = [(task.due_at, task.seq, task) for task in tasks]
         events += [(flow.blocked_until or 0, flow.blocked_seq or 0, flow) for flow in flows]
         events.sort(key=lambda event: event[:2])
-        ready: list[tuple[int, int]] = []
+        ready: list[tuple[int, int, int]] = []
         for _, seq, what in events[:limit]:
             if isinstance(what, FlowRow):
                 what.blocked_until, what.blocked_seq, what.dirty = None, None, True
                 self.place(what)
             else:
-                ready.append((seq, self._due_task(what)))
+                ready.append(self._due_task(what, limits.get(seq)))
         session.make_ready(ready)
         row.due_at = row.unblock_at = None
         return min(len(events), limit)
 
-    def _due_task(self, task: tuple[Any, ...]) -> int:
-        _, seq, lane, code, weight, s1, s2 = task
-        flow = self.flow(code or UNPARTITIONED, seq)
-        if lane is not None and flow is not self.plain:
+    def _due_task(self, task: DueTask, limit: Limit | None) -> tuple[int, int, int]:
+        flow = self.flow(task.code or UNPARTITIONED, task.seq)
+        if task.lane is not None and flow is not self.plain:
             flow.n_wait, flow.dirty = flow.n_wait - 1, True
-        self.enter(flow, (s1, s2, seq), weight)
-        return flow.flow_id
+        self.count(
+            task.handler_id,
+            task.priority,
+            out=COUNT_SCHEDULED if task.lane is None else COUNT_RETRYING,
+            into=COUNT_READY,
+        )
+        state = self.enter(flow, (task.s1, task.s2, task.seq, task.handler_id), task.pweight, task.pmax, limit)
+        return task.seq, self.lane_of(flow, task.handler_id), state

@@ -7,12 +7,15 @@ from taskmq.state import TaskState
 SCHEMA_VERSION = 1
 
 # state of an unfinished task
-DUE, READY, RUNNING = 0, 1, 2
+DUE, READY, RUNNING, PARKED = 0, 1, 2, 3
 
 # state of an ended one
 ENDED = {4: TaskState.SUCCEEDED, 5: TaskState.FAILED, 6: TaskState.CANCELLED, 7: TaskState.EXPIRED}
 CODE_OF = {state: code for code, state in ENDED.items()}
 SUCCEEDED, FAILED, CANCELLED, EXPIRED = ENDED
+
+# what taskmq_counts counts: unfinished tasks by where they are, and dead letters; a parked task counts as ready
+COUNT_SCHEDULED, COUNT_READY, COUNT_RUNNING, COUNT_RETRYING, COUNT_DEAD = 0, 1, 2, 3, 5
 
 # how long an idempotency key lives
 KEY_WITH_RECORD, KEY_UNTIL_END, KEY_WITH_TTL = 0, 1, 2

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.transport.sql.book import Book, open_books
-from taskmq.transport.sql.codes import CANCELLED, FAILED, KEY_WITH_TTL, RUNNING
-from taskmq.transport.sql.dialect import DeadLetter, FlowRow, Session
+from taskmq.transport.sql.codes import CANCELLED, COUNT_DEAD, COUNT_READY, FAILED, KEY_WITH_TTL, RUNNING
+from taskmq.transport.sql.dialect import DeadLetter, FlowRow, Place, Session
 from taskmq.transport.sql.leases import drop
 
 
@@ -40,6 +41,7 @@ def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool
     target = queue or dead.queue
     with open_books(session, [dead.queue, target], now) as books:
         _lift_hold(books[dead.queue], dead.code, task_id)
+        books[dead.queue].count(dead.handler_id, dead.priority, out=COUNT_DEAD)
         _revive(session, books[target], task_id, dead, session.next_seq(), now)
         if target != dead.queue and dead.idem_key is not None and dead.key_mode != KEY_WITH_TTL:
             session.free_keys([(dead.queue_id, dead.idem_key, task_id)])
@@ -51,8 +53,12 @@ def _revive(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: i
     if dead.code is not None:
         book.load_codes([dead.code])
     flow = book.flow(dead.code or UNPARTITIONED, seq)
-    book.enter(flow, sort_key(book.row.aging_us, dead.priority, available_at, seq), dead.pweight)
-    session.revive(task_id, seq, book.row, flow.flow_id, available_at)
+    limit = None if dead.limit_key is None else Limit(dead.limit_key, dead.limit_n or 1)
+    handler_id = book.handler(dead.handler, dead.version, limit is not None)
+    key = (*sort_key(book.row.aging_us, dead.priority, available_at, seq), handler_id)
+    book.count(handler_id, dead.priority, into=COUNT_READY)
+    state = book.enter(flow, key, dead.pweight, dead.pmax, limit)
+    session.revive(task_id, seq, book.row, Place(book.lane_of(flow, handler_id), state, handler_id), available_at)
 
 
 def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
@@ -84,6 +90,7 @@ def release_partition(session: Session, queue: str, code: str, now: int) -> bool
         dead = session.dead_letter(flow.held_by)
         task_id, flow.held_by, flow.dirty = flow.held_by, None, True
         if dead is not None:
+            book.count(dead.handler_id, dead.priority, out=COUNT_DEAD)
             _revive(session, book, task_id, dead, dead.seq, dead.available_at)
         else:
             book.place(flow)
@@ -95,11 +102,12 @@ def skip_head(session: Session, queue: str, code: str, now: int) -> bool:
     with open_books(session, [queue], now) as books:
         book = books[queue]
         flow = _flow(book, code)
-        if flow is None or flow.n_run or not (flow.held_by or flow.head):
+        if flow is None or flow.n_run or not (flow.held_by or flow.parked_seq or flow.head):
             return False
-        if flow.held_by is None and flow.head is not None:
+        seq = flow.parked_seq or (flow.head[2] if flow.head else None)
+        if flow.held_by is None and seq is not None:
             flow.blocked_until = flow.blocked_seq = None
-            head = session.tasks_by_seq([flow.head[2]])
+            head = session.tasks_by_seq([seq])
             drop(session, book, head, FAILED, now, reason="skipped", error="an operator skipped it")
         flow.held_by, flow.dirty = None, True
         book.place(flow)

@@ -7,20 +7,24 @@ two – is the engine's business. Every read that a decision rests on happens un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from taskmq.policy.order import Key
-from taskmq.queue import QueueConfig
-from taskmq.transport.base import Capabilities, Find, Finding, PartitionInfo, QueueStats
+from taskmq.queue import Limit, QueueConfig
+from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats
 
 T = TypeVar("T")
 
 
 class QueueRow(msgspec.Struct):
-    """A queue's row as locked by ``lock_queues``, with the first due times of what waits in it."""
+    """A queue's row as locked by ``lock_queues``, with the first due times of what waits in it.
+
+    ``running`` and ``queued`` are counted only where there is a ``max_running`` or ``max_queued``. ``handlers``: JSON
+    rows of (handler_id, name, version, keyed).
+    """
 
     queue_id: int
     name: str
@@ -35,12 +39,20 @@ class QueueRow(msgspec.Struct):
     paused: int
     max_running: int | None
     running: int
+    max_queued: int | None
+    queued: int
+    rate: str | None
+    level: int | None
+    level_at: int
+    limited: int
+    handlers: str
     hold: int
     lease_us: int | None
     due_at: int | None
     unblock_at: int | None
     lease_end: int | None
     expire_at: int | None
+    open_at: int | None = None
     dirty: bool = False
 
 
@@ -54,6 +66,7 @@ class FlowRow(msgspec.Struct, array_like=True):
     h1: int | None = None
     h2: int | None = None
     hseq: int | None = None
+    hhandler: int | None = None
     live: int = 0
     n_run: int = 0
     n_wait: int = 0
@@ -61,6 +74,8 @@ class FlowRow(msgspec.Struct, array_like=True):
     blocked_seq: int | None = None
     held_by: str | None = None
     paused: int = 0
+    max_running: int | None = None
+    parked_seq: int | None = None
     new: bool = False
     dirty: bool = False
     gone: bool = False
@@ -69,17 +84,24 @@ class FlowRow(msgspec.Struct, array_like=True):
 
     def __post_init__(self) -> None:
         self.ordered = self.code.startswith("!")
-        self.head = None if self.h1 is None else (self.h1, self.h2 or 0, self.hseq or 0)
+        self.head = None if self.h1 is None else (self.h1, self.h2 or 0, self.hseq or 0, self.hhandler or 0)
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        free = self.blocked_until is None and self.held_by is None and not self.paused
-        return self.head is not None and free and not (self.ordered and self.n_run)
+        waits = self.parked_seq is not None or (self.ordered and self.n_run) or self.room() == 0
+        return self.head is not None and not self.stopped() and not waits
+
+    def stopped(self) -> bool:
+        """Whether something keeps all of its tasks from being claimed: a pause, a dead head, a delay."""
+        return self.blocked_until is not None or self.held_by is not None or bool(self.paused)
+
+    def room(self) -> int | None:
+        """How many more of its tasks may run; None: any number."""
+        return None if self.max_running is None else max(0, self.max_running - self.n_run)
 
     def empty(self) -> bool:
         """Whether nothing keeps it: then its row is deleted."""
-        stopped = self.blocked_until is not None or self.held_by is not None or self.paused
-        return not (self.head or self.n_run or self.n_wait or stopped)
+        return not (self.head or self.n_run or self.n_wait or self.stopped())
 
 
 class TaskRow(msgspec.Struct, array_like=True):
@@ -115,14 +137,40 @@ class TaskRow(msgspec.Struct, array_like=True):
     idem_key: str | None
     key_mode: int
     pweight: int | None
+    pmax: int | None
     retry_at: int | None
     expires_at: int | None
     started_at: int | None
+    handler_id: int
+    limit_key: str | None
+    limit_n: int | None
 
     @property
     def key(self) -> Key:
         """Its place in its line."""
-        return (self.s1, self.s2, self.seq)
+        return (self.s1, self.s2, self.seq, self.handler_id)
+
+    @property
+    def limit(self) -> Limit | None:
+        """Its concurrency limit."""
+        return None if self.limit_key is None else Limit(self.limit_key, self.limit_n or 1)
+
+
+class DueTask(NamedTuple):
+    """What a promotion needs of a task that is due. ``lane`` is None when it never stood in line."""
+
+    due_at: int
+    seq: int
+    lane: int | None
+    code: str | None
+    pweight: int | None
+    pmax: int | None
+    s1: int
+    s2: int
+    priority: int
+    handler_id: int
+    limit_key: str | None
+    limit_n: int | None
 
 
 class DeadLetter(NamedTuple):
@@ -134,9 +182,33 @@ class DeadLetter(NamedTuple):
     queue_id: int
     code: str | None
     pweight: int | None
+    pmax: int | None
     priority: int
+    handler_id: int
+    handler: str
+    version: str | None
+    limit_key: str | None
+    limit_n: int | None
     idem_key: str | None
     key_mode: int
+
+
+class Place(NamedTuple):
+    """Where a task enters: its lane, READY or PARKED there, and its handler's id."""
+
+    lane: int
+    state: int
+    handler_id: int
+
+
+class ParkedRow(NamedTuple):
+    """A line of parked tasks (policy/limits.py)."""
+
+    limit_key: str
+    queue_id: int
+    n: int
+    parked: int
+    owed: int
 
 
 class Session(Protocol):
@@ -150,7 +222,15 @@ class Session(Protocol):
         ...
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
-        """Store served, v, j, utag, ulive, running and flows."""
+        """Store served, v, j, utag, ulive, flows, level, level_at, open_at and limited."""
+        ...
+
+    def add_handler(self, queue_id: int, name: str, version: str, keyed: bool) -> int:
+        """A handler that this queue sees for the first time; its id."""
+        ...
+
+    def add_counts(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
+        """(handler_id, kind, priority, how many more)."""
         ...
 
     # flows
@@ -158,8 +238,8 @@ class Session(Protocol):
 
     def flows_by_id(self, flow_ids: Sequence[int]) -> list[FlowRow]: ...
 
-    def flows_in_turn(self, queue_id: int, offset: int, limit: int) -> list[FlowRow]:
-        """Eligible flows in the order of their turns."""
+    def flows_in_turn(self, queue_id: int, offset: int, limit: int, handler: int | None = None) -> list[FlowRow]:
+        """Eligible flows in the order of their turns; only those whose head is of this handler, if it is given."""
         ...
 
     def flows_due(self, queue_id: int, now: int, limit: int) -> list[FlowRow]:
@@ -196,15 +276,17 @@ class Session(Protocol):
         """Which of these tasks exist, ended or not."""
         ...
 
-    def due_tasks(self, queue_id: int, now: int, limit: int) -> list[tuple[Any, ...]]:
-        """(due_at, seq, lane, code, pweight, s1, s2) of what is due, in order of (due_at, seq)."""
+    def due_tasks(self, queue_id: int, now: int, limit: int) -> list[DueTask]:
+        """What is due, in order of (due_at, seq)."""
         ...
 
-    def next_due(self, queue_ids: Sequence[int]) -> int | None:
-        """When the next task, blocked flow or lease of these queues falls due."""
+    def next_due(self, queue_ids: Sequence[int], now: int) -> int | None:
+        """When the next task, blocked flow or lease of these queues falls due, or a rate lets the next task start."""
         ...
 
-    def make_ready(self, seq_lanes: Sequence[tuple[int, int]]) -> None: ...
+    def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        """(seq, lane, state): due tasks enter their lines, or are parked."""
+        ...
 
     def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[list[Any]]:
         """Mark (seq, run_lane) as running in this order; rows of ``reserve.CLAIMED`` in the same order."""
@@ -236,8 +318,8 @@ class Session(Protocol):
         """Columns as in ``settle.UPDATED``, then seq: out of a worker's hands, but not ended."""
         ...
 
-    def renew(self, rows: Sequence[tuple[int, int, bool]], now: int) -> None:
-        """(seq, lease end, started)."""
+    def renew(self, rows: Sequence[tuple[int, int, bool, str | None]], now: int) -> None:
+        """(seq, lease end, started, progress as JSON or None)."""
         ...
 
     def succeed(self, rows: Sequence[tuple[int, int | None, str | None]], now: int, keep: int) -> None:
@@ -259,6 +341,35 @@ class Session(Protocol):
         """(queue_id, key, task id)."""
         ...
 
+    # concurrency limits
+    def limits_of(self, seqs: Sequence[int]) -> dict[int, Limit]:
+        """The limits of these tasks, as far as they have one."""
+        ...
+
+    def limits_in_line(self, lane: int, first: int) -> list[Limit]:
+        """The limits of the first so many tasks of a line that have one, in order."""
+        ...
+
+    def load_limits(self, keys: Sequence[str]) -> tuple[dict[str, int], list[ParkedRow]]:
+        """How many tasks of these keys run, and the keys' lines of parked tasks; locked."""
+        ...
+
+    def write_limits(self, running: Mapping[str, int], lines: Sequence[ParkedRow]) -> None:
+        """Replace what is stored of these keys; a key with nothing running and no line is forgotten."""
+        ...
+
+    def owing(self, queue_id: int) -> list[Limit]:
+        """The limits whose lines are owed a return to this queue, by key and n."""
+        ...
+
+    def parked(self, queue_id: int, limit: Limit, count: int) -> list[TaskRow]:
+        """The first parked tasks of this limit in this queue."""
+        ...
+
+    def move(self, seqs: Sequence[int], state: int) -> None:
+        """Park tasks that stand in line (PARKED), or put them back (READY)."""
+        ...
+
     # settings, operators, housekeeping
     def queue_configs(self, names: Sequence[str]) -> dict[str, QueueConfig]: ...
 
@@ -274,7 +385,7 @@ class Session(Protocol):
 
     def dead_letter(self, task_id: str) -> DeadLetter | None: ...
 
-    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, available_at: int) -> None: ...
+    def revive(self, task_id: str, seq: int, queue: QueueRow, place: Place, available_at: int) -> None: ...
 
     def delete_queue(self, queue: str) -> bool:
         """Delete the queue and all that is kept for it; False while it has unfinished tasks."""
@@ -318,6 +429,8 @@ class Queries(Protocol):
     def partitions(self, queue: str, codes: Sequence[str], stopped: bool) -> list[PartitionInfo]: ...
 
     def workers(self, now: int) -> list[str]: ...
+
+    def limits(self, keys: Sequence[str]) -> list[LimitInfo]: ...
 
     def due(self, now: int) -> Due:
         """What housekeeping would find to do; a look that writes nothing."""

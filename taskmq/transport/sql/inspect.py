@@ -9,12 +9,14 @@ import msgspec
 
 from taskmq import codec
 from taskmq.clock import Clock, SystemClock
-from taskmq.state import Attempt, TaskInfo, TaskState
+from taskmq.queue import Limit
+from taskmq.state import Attempt, Progress, TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.sql import control
-from taskmq.transport.sql.codes import ENDED, RUNNING
+from taskmq.transport.sql.codes import ENDED, PARKED, RUNNING
 from taskmq.transport.sql.dialect import Engine
 
+_decode_progress = msgspec.json.Decoder(Progress).decode
 _decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
 
@@ -81,7 +83,7 @@ class SqlInspect:
 
     def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
         """The concurrency limits that have tasks running or parked."""
-        return []
+        return self._engine.read(lambda queries: queries.limits(keys))
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""
@@ -138,8 +140,11 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         attempt=row["attempts"] + (running and row["started"]),
         max_attempts=row["max_attempts"],
         epoch=row["epoch"],
+        version=row["version"] or "",
         partition=row["code"],
         key=row["idem_key"],
+        limit=None if row["limit_key"] is None else Limit(row["limit_key"], row["limit_n"]),
+        parked=row["state"] == PARKED,
         args=msgspec.json.decode(envelope.args),
         kwargs=msgspec.json.decode(envelope.kwargs),
         headers=envelope.headers,
@@ -159,6 +164,7 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         worker=row["worker"],
         cancel_requested=running and bool(row["cancel_requested"]),
         replays=row["replays"],
+        progress=_decode_progress(row["progress"]) if row["progress"] else None,
     )
 
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from taskmq.policy.lease import DIED, reason_of_death
 from taskmq.transport.base import Maintained, Renewal, Renewed
 from taskmq.transport.sql.book import Book, open_books
-from taskmq.transport.sql.codes import EXPIRED, FAILED, RUNNING
-from taskmq.transport.sql.dialect import Session, TaskRow
+from taskmq.transport.sql.codes import (
+    COUNT_READY,
+    COUNT_RETRYING,
+    COUNT_SCHEDULED,
+    DUE,
+    EXPIRED,
+    FAILED,
+    PARKED,
+    READY,
+    RUNNING,
+)
+from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
 from taskmq.transport.sql.settle import Hands
 
 
@@ -18,6 +30,7 @@ def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed
     answers: list[Renewed] = []
     started: dict[int, bool] = {}
     ends: dict[int, int] = {}
+    news: dict[int, str] = {}
     for item in items:
         delivery = item.delivery
         task = rows.get(delivery.token or 0)
@@ -26,8 +39,10 @@ def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed
             continue
         started[task.seq] = started.get(task.seq, False) or item.started
         ends[task.seq] = now + delivery.lease
+        if item.progress is not None:
+            news[task.seq] = msgspec.json.encode(item.progress).decode()
         answers.append(Renewed(now + delivery.lease, bool(task.cancel_requested)))
-    session.renew([(seq, ends[seq], started[seq]) for seq in ends], now)
+    session.renew([(seq, ends[seq], started[seq], news.get(seq)) for seq in ends], now)
     return answers
 
 
@@ -108,16 +123,55 @@ def drop(
     """End waiting tasks of one queue without running them."""
     hands = Hands(session, now, [book])
     book.load_ids(sorted({task.lane for task in tasks}))
+    book.limits.load(task.limit for task in tasks)
     reheaded = {}
     for task in tasks:
         if task.lane:
             flow = book.lane(task.lane)
-            if task.due_at and flow is not book.plain:
-                flow.n_wait, flow.dirty = flow.n_wait - 1, True
+            _out_of_line(book, flow, task)
             reheaded[flow.flow_id] = flow
+        else:
+            book.count(task.handler_id, task.priority, out=COUNT_SCHEDULED)
         hands.finish(task, state, reason=reason, error=error)
     hands.flush()
     book.reread_heads([flow for flow in reheaded.values() if not (flow.ordered and flow.n_run)])
+
+
+def _out_of_line(book: Book, flow: FlowRow, task: TaskRow) -> None:
+    """A task that waits goes for good, from wherever it waits."""
+    limit = task.limit
+    if task.state == DUE:
+        book.count(task.handler_id, task.priority, out=COUNT_RETRYING)
+        if flow is not book.plain:
+            flow.n_wait, flow.dirty = flow.n_wait - 1, True
+        return
+    book.count(task.handler_id, task.priority, out=COUNT_READY)
+    if task.state == PARKED and limit is not None:
+        book.unpark(flow, limit, task.seq)
+    elif limit is not None:
+        book.limits.change(limit).missed(book.row.queue_id, limit.n)
+
+
+def return_parked(session: Session, book: Book, limit: int) -> int:
+    """Put parked tasks that are owed a return back in their places, by their limits' keys; how many moved."""
+    moved = 0
+    owing = session.owing(book.row.queue_id) if book.row.limited else []
+    book.limits.load(owing)
+    for owed in owing:
+        key = book.limits.change(owed)
+        while moved < limit and (count := key.owed(book.row.queue_id, owed.n)):
+            tasks = session.parked(book.row.queue_id, owed, min(count, limit - moved))
+            session.move([task.seq for task in tasks], READY)
+            book.load_ids(sorted({task.lane for task in tasks}))
+            for task in tasks:
+                flow = book.lane(task.lane)
+                book.unpark(flow, owed, task.seq)
+                book.stand(flow, task.key)
+                book.place(flow)
+                if flow.live or flow is book.plain:  # else it cannot take the slot: the next one returns, too
+                    key.returned(book.row.queue_id, owed.n)
+            moved += len(tasks)
+    return moved
 
 
 def tidy_queue(session: Session, queue: str, now: int, limit: int) -> Maintained:

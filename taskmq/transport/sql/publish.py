@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,18 +13,38 @@ from taskmq.message import Message
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
 from taskmq.transport.base import Receipt
+from taskmq.transport.settings import check_room
 from taskmq.transport.sql.book import Book, open_books
-from taskmq.transport.sql.codes import DUE, KEY_UNTIL_END, KEY_WITH_RECORD, KEY_WITH_TTL, READY
+from taskmq.transport.sql.codes import (
+    COUNT_READY,
+    COUNT_SCHEDULED,
+    DUE,
+    KEY_UNTIL_END,
+    KEY_WITH_RECORD,
+    KEY_WITH_TTL,
+)
 from taskmq.transport.sql.dialect import Session
 
 COLUMNS = (
     *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "max_attempts", "created_at"),
-    *("handler", "body", "code", "pweight"),
-    *("due_at", "expires_at", "deadline_at", "retention", "idem_key", "key_mode", "tags"),
+    *("handler", "handler_id", "body", "code", "pweight"),
+    *(
+        "pmax",
+        "version",
+        "limit_key",
+        "limit_n",
+        "due_at",
+        "expires_at",
+        "deadline_at",
+        "retention",
+        "idem_key",
+        "key_mode",
+        "tags",
+    ),
 )
-RARE = COLUMNS.index("due_at")
+RARE = COLUMNS.index("pmax")
 """From here on, columns that most tasks leave at their defaults …"""
-DEFAULTS = (None, None, None, None, None, 0, None)
+DEFAULTS = (None, None, None, None, None, None, None, None, None, 0, None)
 """… which are these."""
 
 
@@ -31,12 +52,20 @@ def publish(session: Session, messages: Sequence[Message], now: int) -> list[Rec
     """Store the messages, all or none."""
     with open_books(session, (message.queue for message in messages), now) as queues:
         accepted, receipts = _check(session, messages, queues, now)
+        _check_room(queues, accepted)
         _load_flows(queues, accepted)
         seq = session.next_seq()
         session.insert_tasks(
             [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
         )
     return receipts
+
+
+def _check_room(queues: dict[str, Book], messages: Sequence[Message]) -> None:
+    """Raise QueueFull where a queue's waiting tasks would be more than its ``max_queued``."""
+    if any(book.row.max_queued is not None for book in queues.values()):
+        for name, more in Counter(message.queue for message in messages).items():
+            check_room(name, queues[name].row.max_queued, queues[name].row.queued, more)
 
 
 def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
@@ -46,6 +75,8 @@ def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
             codes.setdefault(message.queue, set()).add(message.partition.code)
     for name, wanted in codes.items():
         queues[name].load_codes(sorted(wanted))
+    for book in queues.values():
+        book.limits.load(message.limit for message in messages)
 
 
 def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
@@ -53,18 +84,21 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
     code = partition.code if partition else UNPARTITIONED
     weight = partition.weight if partition else None
     available_at = max(now, message.run_after.at(now)) if message.run_after else now
-    lane = None
+    handler_id = book.handler(message.handler, message.version, message.limit is not None)
+    lane, state, kind = None, DUE, COUNT_SCHEDULED
     if available_at <= now:
         flow = book.flow(code, seq)
-        lane = flow.flow_id
-        book.enter(flow, sort_key(row.aging_us, message.priority, available_at, seq), weight)
+        key = (*sort_key(row.aging_us, message.priority, available_at, seq), handler_id)
+        lane, kind = book.lane_of(flow, handler_id), COUNT_READY
+        state = book.enter(flow, key, weight, partition.max_running if partition else None, message.limit)
+    book.count(handler_id, message.priority, into=kind)
     deadline = message.deadline.at(now) if message.deadline else None
     expires = message.expires.at(now) if message.expires else None
     return (
         seq,
         message.id,
         row.queue_id,
-        DUE if lane is None else READY,
+        state,
         lane,
         message.priority,
         row.aging_us,
@@ -72,9 +106,14 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
         message.max_attempts,
         now,
         message.handler,
+        handler_id,
         message.body.decode(),
         code or None,
         weight,
+        partition.max_running if partition else None,
+        message.version or None,
+        message.limit.key if message.limit else None,
+        message.limit.n if message.limit else None,
         available_at if lane is None else None,
         _earlier(expires, deadline),
         deadline,

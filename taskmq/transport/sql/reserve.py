@@ -11,21 +11,28 @@ and knows no partition needs no decision: its line is the answer.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
 
 from taskmq.message import Delivery
-from taskmq.policy import claim
+from taskmq.policy import claim, rate
+from taskmq.policy.limits import Parking
 from taskmq.policy.order import Key
+from taskmq.queue import Rate
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
-from taskmq.transport.sql.codes import BATCH
+from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED
 from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
+from taskmq.transport.sql.gate import SqlGate
 
 CLAIMED = (
-    *("seq", "id", "queue_id", "handler", "priority", "attempts", "max_attempts", "epoch", "code"),
+    *("seq", "id", "queue_id", "handler", "handler_id", "priority", "attempts", "max_attempts", "epoch", "code"),
     *("expires_at", "deadline_at", "created_at", "body"),
 )
 
@@ -40,79 +47,148 @@ def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int
         late = book.row.expire_at is not None and book.row.expire_at <= now
         if late and leases.expire(session, book, now, BATCH) >= BATCH:
             return Reserved(deliveries=[], more=True)
-    candidates = [_candidate(session, book, params.limit) for book in books if not book.row.paused]
-    prefetch = partial(_prefetch_followers, session)
-    picks = claim.choose(candidates, params.limit, prefetch)
-    _read_next_heads(session, picks)
+    for book in books:
+        book.look_for_missed()
+    for book in books:
+        more |= leases.return_parked(session, book, BATCH) >= BATCH
+    parking = Parking()
+    candidates = [
+        _candidate(session, book, SqlGate(book, params, parking), params.limit, now)
+        for book in books
+        if not book.row.paused
+    ]
+    picks = claim.choose(candidates, params.limit, partial(_prefetch_followers, session))
+    _read_next_heads(session, candidates)
     deliveries = _mark(session, picks, params, now)
     for candidate in candidates:
-        _write_back(candidate)
+        _park(session, candidate)
+        _write_back(session, candidate, now)
+        candidate.ref.look_for_missed()
     next_due = None
     if len(picks) < params.limit:
         for book in books:
             book.flush()  # what was freed is not due any more
-        next_due = session.next_due([book.row.queue_id for book in books])
-    return Reserved(deliveries=deliveries, more=more, next_due=next_due)
+        next_due = session.next_due([book.row.queue_id for book in books], now)
+    return Reserved(deliveries=deliveries, more=more or parking.over, next_due=next_due)
 
 
 # ── what the policy sees ──
 
 
-def _candidate(session: Session, book: Book, limit: int) -> claim.Queue:
+def _candidate(session: Session, book: Book, gate: SqlGate, limit: int, now: int) -> claim.Queue:
     row = book.row
-    room = None if row.max_running is None else max(0, row.max_running - row.running)
-    read = _flow_reader(session, book) if book.partitioned else None
+    room = _room(row, now)
     page = limit if room is None else min(limit, room)
+    read = _flow_reader(session, book, gate, page) if book.partitioned else None
     return claim.Queue(
         row.name,
         flows=read(page) if read else [],
         read=read,
-        plain=_plain_flow(session, book, page),
+        plain=_plain_flow(session, book, gate, page),
         weight=row.weight,
         served=row.served,
         v=row.v,
         aging=bool(row.aging_us),
         turns=book.partitioned and not row.aging_us,
         room=room,
+        gate=gate if gate.needed() else None,
         ref=book,
     )
 
 
-def _flow_reader(session: Session, book: Book) -> Callable[[int], list[claim.Flow]]:
+def _room(row: QueueRow, now: int) -> int | None:
+    """How many of the queue's tasks may start now; None: any number."""
+    rooms = []
+    if row.max_running is not None:
+        rooms.append(max(0, row.max_running - row.running))
+    if row.rate is not None:
+        limit = stored_rate(row.rate)
+        rooms.append(rate.tokens(limit, rate.level_at(limit, row.level, row.level_at, now)))
+    return min(rooms, default=None)
+
+
+def _flow_reader(session: Session, book: Book, gate: SqlGate, page: int) -> Callable[[int], list[claim.Flow]]:
     """Reads eligible flows in turn order. What this transaction has changed already is on the rows: flushed first."""
     book.flush_flows()
-    offset = 0
+    queue_id = book.row.queue_id
+    if gate.handlers is None:
+        rows = _pages(lambda offset, k: session.flows_in_turn(queue_id, offset, k), page)
+    else:  # an index for each handler: what this claim cannot run is not walked
+        by_handler = [_pages(partial(_flows_of, session, queue_id, handler), page) for handler in sorted(gate.handlers)]
+        rows = merge(*by_handler, key=_aging_turn if book.row.aging_us else _turn)
 
     def read(k: int) -> list[claim.Flow]:
-        nonlocal offset
-        rows = session.flows_in_turn(book.row.queue_id, offset, k)
-        offset += len(rows)
-        return [_claim_flow(session, book.keep(row)) for row in rows]
+        return [_claim_flow(session, book.keep(row), gate) for row in islice(rows, k)]
 
     return read
 
 
-def _claim_flow(session: Session, row: FlowRow) -> claim.Flow:
+def _flows_of(session: Session, queue_id: int, handler: int, offset: int, k: int) -> list[FlowRow]:
+    return session.flows_in_turn(queue_id, offset, k, handler)
+
+
+def _turn(flow: FlowRow) -> tuple[int, int, int, str]:
+    return (flow.h1 or 0, flow.tag, 0, flow.code)
+
+
+def _aging_turn(flow: FlowRow) -> tuple[int, int, int, str]:
+    return (flow.h1 or 0, flow.h2 or 0, flow.hseq or 0, flow.code)
+
+
+E = TypeVar("E")
+
+
+def _pages(read: Callable[[int, int], list[E]], page: int, first: list[E] | None = None) -> Iterator[E]:
+    """Everything that ``read(offset, k)`` gives, page by page, as far as anybody asks."""
+    page = max(1, page)
+    entries = read(0, page) if first is None else first
+    offset = 0
+    while entries:
+        yield from entries
+        if len(entries) < page:
+            return
+        offset += len(entries)
+        page = max(page, offset)
+        entries = read(offset, page)
+
+
+def _claim_flow(session: Session, row: FlowRow, gate: SqlGate) -> claim.Flow:
     assert row.head is not None
     keys: list[Key] = [row.head]
-    read = partial(_read_line, session, row.flow_id, keys)
-    return claim.Flow(row.code, keys=keys, read=read, tag=row.tag, weight=row.weight, ordered=row.ordered, ref=row)
+    gate.pages.append(keys)
+    return claim.Flow(
+        row.code,
+        keys=keys,
+        read=lambda k: session.line(row.flow_id, len(keys), k),
+        tag=row.tag,
+        weight=row.weight,
+        ordered=row.ordered,
+        room=row.room(),
+        ref=row,
+    )
 
 
-def _plain_flow(session: Session, book: Book, page: int) -> claim.Flow | None:
+def _plain_flow(session: Session, book: Book, gate: SqlGate, page: int) -> claim.Flow | None:
+    """The unpartitioned tasks: a line for each handler, read as one."""
     if book.partitioned and not book.plain.live:
         return None
-    keys = session.line(book.plain.flow_id, 0, page)
-    read = partial(_read_line, session, book.plain.flow_id, keys)
-    return claim.Flow(claim.UNPARTITIONED, keys=keys, read=read, tag=book.plain.tag, ref=book.plain)
+    lanes, page = gate.lanes(), max(1, page)
+    heads = session.heads(lanes, 0, page)
+    lines = [_pages(partial(_line, session, lane), page, first) for lane, first in heads.items()]
+    keys = lines[0] if len(lines) == 1 else merge(*lines)
+    start = list(islice(keys, page))
+    gate.pages.append(start)
+    return claim.Flow(
+        claim.UNPARTITIONED, keys=start, read=lambda k: list(islice(keys, k)), tag=book.plain.tag, ref=book.plain
+    )
 
 
-def _read_line(session: Session, lane: int, keys: list[Key], k: int) -> list[Key]:
-    return session.line(lane, len(keys), k)
+def _line(session: Session, lane: int, offset: int, k: int) -> list[Key]:
+    return session.line(lane, offset, k)
 
 
 def _prefetch_followers(session: Session, flows: Sequence[tuple[claim.Queue, claim.Flow]], k: int) -> None:
-    short = [flow for _, flow in flows if flow.read is not None and len(flow.keys) == flow.taken]
+    short = [flow for _, flow in flows if flow.read is not None and len(flow.keys) == flow.position]
     if len(short) < 2:
         return
     heads = session.heads([flow.ref.flow_id for flow in short], 1, k)
@@ -126,12 +202,21 @@ def _prefetch_followers(session: Session, flows: Sequence[tuple[claim.Queue, cla
 # ── what the claim leaves ──
 
 
-def _read_next_heads(session: Session, picks: Sequence[claim.Pick]) -> None:
-    """Before the lines change, read the head that each parallel flow will have; flows of one depth in one exchange."""
+def _views(candidate: claim.Queue) -> list[claim.Flow]:
+    """The flows that gave or parked a task."""
+    flows = candidate.flows if candidate.plain is None else [candidate.plain, *candidate.flows]
+    return [flow for flow in flows if flow.taken or flow.parked]
+
+
+def _read_next_heads(session: Session, candidates: Sequence[claim.Queue]) -> None:
+    """Before the lines change, read the head that each flow will have; parallel flows of one depth in one exchange."""
     by_depth: dict[int, dict[int, claim.Flow]] = {}
-    for queue, flow, _ in picks:
-        if queue.ref.partitioned and not flow.ordered and flow.read is not None and flow.taken == len(flow.keys):
-            by_depth.setdefault(flow.taken, {})[flow.ref.flow_id] = flow
+    for candidate in candidates:
+        for flow in _views(candidate) if candidate.ref.partitioned else ():
+            if flow is candidate.plain:
+                flow.head()
+            elif not flow.ordered and flow.read is not None and flow.position == len(flow.keys):
+                by_depth.setdefault(flow.position, {})[flow.ref.flow_id] = flow
     for depth, flows in by_depth.items():
         heads = session.heads(list(flows), depth, 1)
         for lane, flow in flows.items():
@@ -146,16 +231,19 @@ def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: i
     for queue, flow, key in picks:
         run = flow.ref.flow_id if flow.ordered and flow.taken > 1 else None
         marks.setdefault(queue.ref.row.lease_us or params.lease, []).append((key[2], run))
-    rows = {queue.ref.row.queue_id: queue.ref.row for queue, _, _ in picks}
+    books: dict[int, Book] = {queue.ref.row.queue_id: queue.ref for queue, _, _ in picks}
     made: dict[int, Delivery] = {}
     for lease, seqs in marks.items():
         for task in session.claim(seqs, params.worker, now + lease, batch):
-            made[task[0]] = _delivery(task, rows[task[2]], now + lease, lease)
+            book = books[task[2]]
+            book.count(task[4], task[5], out=COUNT_READY, into=COUNT_RUNNING)
+            made[task[0]] = _delivery(task, book.row, now + lease, lease)
     return [made[key[2]] for _, _, key in picks]
 
 
 def _delivery(task: Sequence[Any], row: QueueRow, until: int, lease: int) -> Delivery:
-    seq, task_id, _, handler, priority, attempts, budget, epoch, code, expires_at, deadline_at, created_at, body = task
+    seq, task_id, _, handler, _, priority, attempts, budget, epoch, code, *rest = task
+    expires_at, deadline_at, created_at, body = rest
     return Delivery(
         id=task_id,
         queue=row.name,
@@ -176,24 +264,57 @@ def _delivery(task: Sequence[Any], row: QueueRow, until: int, lease: int) -> Del
     )
 
 
-def _write_back(candidate: claim.Queue) -> None:
-    """Store what the claim left: service, virtual time, and the standing of the flows that gave tasks."""
-    if not candidate.taken:
-        return
+def _park(session: Session, candidate: claim.Queue) -> None:
+    """Tasks whose limit is full leave their lines."""
+    book, gate = candidate.ref, candidate.gate
+    seqs: list[int] = []
+    for view in _views(candidate):
+        for key in view.parked:
+            assert isinstance(gate, SqlGate)
+            book.park(view.ref, gate.limit(key), key)
+            seqs.append(key[2])
+    session.move(seqs, PARKED)
+
+
+def _write_back(session: Session, candidate: claim.Queue, now: int) -> None:
+    """Store what the claim left: service, virtual time, and the standing of the flows that gave or parked tasks."""
     book: Book = candidate.ref
     row = book.row
-    row.served, row.v, row.dirty = candidate.served, candidate.v, True
-    if row.max_running is not None:
+    if candidate.taken:
+        row.served, row.v, row.dirty = candidate.served, candidate.v, True
         row.running += candidate.taken
-    plain = candidate.plain
-    if plain is not None and plain.taken and book.partitioned:
-        book.plain.tag, book.plain.dirty = plain.tag, True
-        book.plain.head = plain.head()
-        book.place(book.plain)
-    for view in candidate.flows:
-        if view.taken:
-            flow: FlowRow = view.ref
+        _count_starts(row, candidate.taken, now)
+    for view in _views(candidate):
+        flow: FlowRow = view.ref
+        if view is not candidate.plain:
             flow.tag, flow.dirty = view.tag, True
             flow.n_run += view.taken
-            flow.head = None if flow.ordered else view.head()
+            if flow.ordered:  # a parked head leaves the partition waiting with it, and the next one behind it
+                flow.head = None if view.taken else _head_behind(session, flow)
+            else:
+                flow.head = view.head()
             book.place(flow)
+        elif book.partitioned:
+            flow.tag, flow.dirty = view.tag, True
+            flow.head = view.head()
+            if flow.head is None and isinstance(candidate.gate, SqlGate) and candidate.gate.handlers is not None:
+                flow.head = next((keys[0] for keys in session.heads(book.lanes(), 0, 1).values() if keys), None)
+            book.place(flow)
+
+
+def _head_behind(session: Session, flow: FlowRow) -> Key | None:
+    return next(iter(session.line(flow.flow_id, 0, 1)), None)
+
+
+def _count_starts(row: QueueRow, started: int, now: int) -> None:
+    """Take what these starts cost from the rate's bucket."""
+    if row.rate is not None:
+        limit = stored_rate(row.rate)
+        row.level = rate.take(limit, rate.level_at(limit, row.level, row.level_at, now), started)
+        row.level_at, row.open_at = now, rate.next_token_at(limit, row.level, now)
+
+
+@lru_cache(256)
+def stored_rate(text: str) -> Rate:
+    """The rate as the queue's row has it."""
+    return msgspec.json.decode(text, type=Rate)

@@ -21,6 +21,10 @@ from taskmq.transport.base import Settlement
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import (
     CODE_OF,
+    COUNT_DEAD,
+    COUNT_READY,
+    COUNT_RETRYING,
+    COUNT_RUNNING,
     DUE,
     FAILED,
     KEY_UNTIL_END,
@@ -55,6 +59,8 @@ def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book]
         for task, item in zip(tasks, items, strict=True)
     ]
     hands.flush()
+    for book in books.values():
+        book.look_for_missed()
     return results
 
 
@@ -95,6 +101,8 @@ class Hands:
             for flow in ordered:
                 flow.head = next(iter(heads.get(flow.flow_id, [])), None)
         known = {task.seq: task for task in tasks}
+        for book in self.books.values():
+            book.limits.load(task.limit for task in known.values())
         lanes_in_runs = sorted({task.run_lane for task in known.values() if task.run_lane is not None})
         for mate in self.session.run_mates(lanes_in_runs):
             self._mates.setdefault(mate.lane, []).append(known.get(mate.seq, mate))
@@ -179,15 +187,18 @@ class Hands:
         book = self.books[task.queue_id]
         flow = book.lane(task.lane)
         task.state = READY
+        book.count(task.handler_id, task.priority, out=COUNT_RUNNING)
         if flow is not book.plain:
             flow.n_run, flow.dirty = flow.n_run - 1, True
-        if book.row.max_running is not None:
-            book.row.running, book.row.dirty = book.row.running - 1, True
+        book.row.running -= 1
+        if (limit := task.limit) is not None:
+            book.limits.change(limit).release()
 
     def stand(self, task: TaskRow) -> None:
         """Back in line, in its place."""
         book = self.books[task.queue_id]
         book.stand(book.lane(task.lane), task.key)
+        book.count(task.handler_id, task.priority, into=COUNT_READY)
         self._update(task, None)
 
     def hand_back(self, task: TaskRow) -> None:
@@ -216,10 +227,12 @@ class Hands:
         elif delay:
             task.state = DUE
             flow.n_wait += 1
+            book.count(task.handler_id, task.priority, into=COUNT_RETRYING)
             self._update(task, due)
         else:
+            book.count(task.handler_id, task.priority, into=COUNT_READY)
+            task.state = book.enter(flow, task.key, task.pweight, task.pmax, task.limit)
             self._update(task, None)
-            book.enter(flow, task.key, task.pweight)
 
     def _update(self, task: TaskRow, due: int | None) -> None:
         if task.expires_at is not None:  # it waits again, and may be too late to start already
@@ -254,6 +267,8 @@ class Hands:
         log = self._logs.get(task.seq)
         text = msgspec.json.encode(log).decode() if log else None
         delete_at = self.now + keep if keep > 0 else None
+        if state == FAILED and keep > 0:
+            self.books[task.queue_id].count(task.handler_id, task.priority, into=COUNT_DEAD)
         words = (reason, error, traceback)
         self._finished.append((task.seq, state, task.attempts, text, delete_at, *words, task.started_at))
         if task.idem_key is not None:

@@ -6,8 +6,9 @@ or blocked; all unpartitioned tasks of a queue are one flow too, kept as ``utag`
 publishes and acks touch no shared row.
 
 A line is ``(lane, s1, s2, seq)``: the sort key of model.md §4 within a lane. ``lane`` is the flow's id, or minus the
-queue's id for unpartitioned tasks, or NULL while a task waits for its first due time (an unborn partition has no
-row). A flow's id is the ``seq`` of the task that gave birth to it: unique without a second counter.
+handler's id for unpartitioned tasks – a line per handler, so that a claim finds the first task it can run – or NULL
+while a task waits for its first due time (an unborn partition has no row). A flow's id is the ``seq`` of the task that
+gave birth to it: unique without a second counter.
 
 Times are microseconds since the epoch. No foreign keys. Importing this module imports SQLAlchemy: it is needed to
 create and migrate a database, not to use one.
@@ -66,12 +67,70 @@ queues = Table(
     _count("flows", "its rows in taskmq_flows"),
     _flag("paused", "nothing is claimed"),
     Column("max_running", Integer, comment="most tasks in workers' hands; NULL: no limit"),
-    _count("running", "tasks in workers' hands; kept only where max_running is set"),
+    Column("max_queued", Integer, comment="most tasks that wait or are due later; NULL: no limit"),
+    Column("rate", Text, comment="count, microseconds, burst as JSON; NULL: no rate"),
+    _big("level", "of the rate's bucket at level_at; NULL: full"),
+    _big("level_at", "when the level was taken", null=False),
+    _big("open_at", "when the rate lets the next task start; NULL: now"),
+    _flag("limited", "it has seen a task with a concurrency limit"),
     _flag("hold", "a dead task stops its ordered partition"),
     _big("lease_us", "lease of a delivery; NULL: the worker's"),
     Column("config", Text, comment="settings as configured, JSON; NULL: never configured"),
     UniqueConstraint("namespace", "name", name="uq_taskmq_queues_name"),
     comment="queues: settings, service and virtual time",
+)
+
+handlers = Table(
+    "taskmq_handlers",
+    metadata,
+    Column("handler_id", Integer, primary_key=True, comment="small number that tasks carry"),
+    Column("queue_id", Integer, nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("version", String(64), nullable=False),
+    _flag("keyed", "its tasks have a concurrency limit: one that has none counts as another handler"),
+    UniqueConstraint("queue_id", "name", "version", "keyed", name="uq_taskmq_handlers_name"),
+    comment="what a claim must be able to run, for each queue",
+)
+
+counts = Table(
+    "taskmq_counts",
+    metadata,
+    Column("handler_id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", SmallInteger, primary_key=True, autoincrement=False, comment="see codes.py"),
+    Column("priority", SmallInteger, primary_key=True, autoincrement=False),
+    Column("n", _Big, nullable=False),
+    comment="how many tasks there are, so that nobody counts them",
+    sqlite_with_rowid=False,
+)
+
+limits = Table(
+    "taskmq_limits",
+    metadata,
+    Column("namespace", String(64), primary_key=True),
+    Column("limit_key", String(512), primary_key=True),
+    Column("running", Integer, nullable=False, comment="its tasks in workers' hands"),
+    comment="concurrency limits with tasks running or parked",
+    sqlite_with_rowid=False,
+)
+
+parked = Table(
+    "taskmq_parked",
+    metadata,
+    Column("namespace", String(64), primary_key=True),
+    Column("limit_key", String(512), primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("n", Integer, primary_key=True, autoincrement=False, comment="the limit that these tasks have"),
+    Column("parked", Integer, nullable=False, comment="how many tasks are parked"),
+    Column("owed", Integer, nullable=False, comment="how many of them are to return to their lines"),
+    comment="parked tasks by key, queue and limit (policy/limits.py)",
+    sqlite_with_rowid=False,
+)
+Index(
+    "ix_taskmq_parked_owed",
+    parked.c.queue_id,
+    parked.c.limit_key,
+    parked.c.n,
+    sqlite_where=text("owed>0"),
 )
 
 flows = Table(
@@ -85,11 +144,14 @@ flows = Table(
     _big("h1", "sort key of the first task in line"),
     _big("h2", "sort key, second part"),
     _big("hseq", "sort key, third part: seq"),
+    Column("hhandler", Integer, comment="its handler_id"),
     _big("k2", "order of turns after h1: tag, or h2 in an aging queue"),
     _big("k3", "order of turns, third part"),
     _flag("elig", "its head may be claimed now"),
     _count("n_run", "its tasks in workers' hands"),
-    _count("n_wait", "its tasks that wait for a retry outside the line"),
+    _count("n_wait", "its tasks that wait outside the line: for a retry, or parked"),
+    Column("max_running", Integer, comment="most of its tasks in workers' hands; NULL: no limit"),
+    _big("parked_seq", "seq of the parked head that an ordered partition waits with"),
     _big("blocked_until", "nothing of it starts before"),
     _big("blocked_seq", "seq of the task that blocked it"),
     Column("held_by", String(32), comment="the dead task that stops it"),
@@ -100,6 +162,16 @@ flows = Table(
 Index(
     "ix_taskmq_flows_turn",
     flows.c.queue_id,
+    flows.c.h1,
+    flows.c.k2,
+    flows.c.k3,
+    flows.c.code,
+    sqlite_where=text("elig=1"),
+)
+Index(
+    "ix_taskmq_flows_handler",
+    flows.c.queue_id,
+    flows.c.hhandler,
     flows.c.h1,
     flows.c.k2,
     flows.c.k3,
@@ -120,8 +192,8 @@ tasks = Table(
     Column("seq", _Big, primary_key=True, autoincrement=True, comment="order of acceptance; never reused"),
     Column("id", String(32), nullable=False, comment="public id, UUIDv7"),
     Column("queue_id", Integer, nullable=False),
-    Column("state", SmallInteger, nullable=False, comment="0 due later, 1 ready, 2 running"),
-    _big("lane", "flow_id, minus queue_id when unpartitioned, NULL before the first due time"),
+    Column("state", SmallInteger, nullable=False, comment="0 due later, 1 ready, 2 running, 3 parked"),
+    _big("lane", "flow_id, minus handler_id when unpartitioned, NULL before the first due time"),
     Column("priority", SmallInteger, nullable=False, server_default="0"),
     Column("aging_us", _Big, nullable=False, server_default="0", comment="copied from the queue"),
     Column("available_at", _Big, nullable=False, comment="earliest start"),
@@ -149,6 +221,7 @@ tasks = Table(
     _big("retry_at", "end of the last retry's or defer's delay"),
     Column("code", String(255), comment="partition code"),
     Column("pweight", Integer, comment="partition weight that it brings along"),
+    Column("pmax", Integer, comment="partition's max_running that it brings along"),
     _count("epoch", "claims so far: the fencing token"),
     _count("attempts", "executions that were started and have ended"),
     Column("max_attempts", Integer, nullable=False),
@@ -167,6 +240,11 @@ tasks = Table(
     _big("deadline_at", "must be finished before"),
     _big("retention", "microseconds to keep the record once ended; NULL: the default of its end"),
     Column("handler", String(128), nullable=False),
+    Column("handler_id", Integer, nullable=False),
+    Column("version", String(64), comment="of the handler"),
+    Column("limit_key", String(512), comment="its concurrency limit"),
+    Column("limit_n", Integer, comment="most running tasks of that key"),
+    Column("progress", Text, comment="what the running handler says of itself, JSON"),
     Column("idem_key", String(512), comment="idempotency key"),
     _flag("key_mode", "0: key lives as long as the record, 1: until the end, 2: by its own time"),
     Column("tags", Text, comment="JSON array"),
@@ -183,7 +261,21 @@ Index(
     tasks.c.s1,
     tasks.c.s2,
     tasks.c.seq,
+    tasks.c.handler_id,
     sqlite_where=text("state=1"),
+)
+Index(
+    "ix_taskmq_tasks_parked",
+    tasks.c.queue_id,
+    tasks.c.limit_key,
+    tasks.c.limit_n,
+    tasks.c.s1,
+    tasks.c.s2,
+    tasks.c.seq,
+    sqlite_where=text("state=3"),
+)
+Index(
+    "ix_taskmq_tasks_retry", tasks.c.queue_id, tasks.c.retry_at, sqlite_where=text("retry_at IS NOT NULL AND state=1")
 )
 Index("ix_taskmq_tasks_due", tasks.c.queue_id, tasks.c.due_at, tasks.c.seq, sqlite_where=text("state=0"))
 Index("ix_taskmq_tasks_lease", tasks.c.queue_id, tasks.c.due_at, sqlite_where=text("state=2"))
@@ -192,7 +284,7 @@ Index(
     "ix_taskmq_tasks_expiry",
     tasks.c.queue_id,
     tasks.c.expires_at,
-    sqlite_where=text("expires_at IS NOT NULL AND state<2"),
+    sqlite_where=text("expires_at IS NOT NULL AND state<>2"),
 )
 
 history = Table(
@@ -207,6 +299,7 @@ history = Table(
     Column("available_at", _Big, nullable=False),
     Column("code", String(255)),
     Column("pweight", Integer),
+    Column("pmax", Integer),
     Column("epoch", Integer, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("max_attempts", Integer, nullable=False),
@@ -218,6 +311,11 @@ history = Table(
     Column("delete_at", _Big, nullable=False, comment="end of its retention"),
     _big("retention", "as in tasks"),
     Column("handler", String(128), nullable=False),
+    Column("handler_id", Integer, nullable=False),
+    Column("version", String(64)),
+    Column("limit_key", String(512)),
+    Column("limit_n", Integer),
+    Column("progress", Text),
     Column("idem_key", String(512)),
     _flag("key_mode", "as in tasks"),
     Column("tags", Text),

@@ -26,7 +26,7 @@ from taskmq.transport.base import (
     WorkerInfo,
 )
 from taskmq.transport.group import Call, Group
-from taskmq.transport.settings import config_drift, refuse_unenforced, refuse_unsupported
+from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
@@ -55,7 +55,6 @@ class SqlTransport(SqlInspect):
         messages = params.messages
         if not messages:
             return []
-        refuse_unenforced(self.name, messages)
         receipts = self._publishes.call(messages)
         self._engine.signal()
         return receipts
@@ -156,7 +155,6 @@ class SqlTransport(SqlInspect):
 
     def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
         """Seed queues that were never configured; returns drift."""
-        refuse_unsupported(self.name, queues)
         if not queues:
             return {}
         drift = self._engine.write(lambda session: self._configure(session, queues, overwrite))

@@ -7,16 +7,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from taskmq.names import MAX_PRIORITY
 from taskmq.queue import QueueConfig
 from taskmq.state import TaskState
-from taskmq.transport.base import Find, PartitionInfo, QueueStats
-from taskmq.transport.sql.codes import CODE_OF
+from taskmq.transport.base import Find, LimitInfo, PartitionInfo, QueueStats
+from taskmq.transport.sql.codes import (
+    CODE_OF,
+    COUNT_DEAD,
+    COUNT_READY,
+    COUNT_RETRYING,
+    COUNT_RUNNING,
+    COUNT_SCHEDULED,
+)
 from taskmq.transport.sql.dialect import Due
 from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
 
 _SHARED = (
     *("id", "seq", "state", "handler", "priority", "aging_us", "available_at", "code", "epoch", "attempts"),
     *("max_attempts", "replays", "created_at", "started_at", "worker", "idem_key", "tags", "attempt_log", "body"),
+    *("version", "limit_key", "limit_n", "progress"),
 )
 _OF_TASK = ("retry_at", "due_at", "started", "cancel_requested")
 _OF_HISTORY = ("finished_at", "delete_at", "reason", "error", "traceback", "result")
@@ -34,32 +43,64 @@ HISTORY = _select("taskmq_history", _OF_HISTORY)
 BY_ID = "{} WHERE t.id IN (SELECT value FROM json_each(?)) AND q.namespace=?"
 
 # What a waiting task's state is depends on the time alone (inspect.py).
-_RETRYING = "(t.state<2 AND t.retry_at IS NOT NULL AND t.retry_at>:now)"
-_SCHEDULED = f"(t.state<2 AND t.available_at>:now AND NOT {_RETRYING})"
+_RETRYING = "(t.state<>2 AND t.retry_at IS NOT NULL AND t.retry_at>:now)"
+_SCHEDULED = f"(t.state<>2 AND t.available_at>:now AND NOT {_RETRYING})"
 _STATES = {
     TaskState.SCHEDULED: _SCHEDULED,
     TaskState.RETRYING: _RETRYING,
-    TaskState.QUEUED: f"(t.state<2 AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
+    TaskState.QUEUED: f"(t.state<>2 AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
     TaskState.RUNNING: "t.state=2",
 }
 
+OVERDUE, RETRY_OVERDUE, RETRY_IN_LINE = 10, 11, 12
 _WANTED = "(:names IS NULL OR q.name IN (SELECT value FROM json_each(:names)))"
+# The counts know where tasks are; a task that is due and was not promoted yet, and one that waits in line for the end of
+# its delay, are counted apart. Both come from indexes that hold nothing else.
 COUNTS = f"""
-SELECT t.queue_id, {_RETRYING}, {_SCHEDULED}, t.state=2, t.priority, count(*),
-  min(CASE WHEN t.retry_at IS NULL THEN t.available_at ELSE t.retry_at END)
-FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED}
-GROUP BY 1, 2, 3, 4, 5
+SELECT h.queue_id, kind, priority, sum(n) FROM taskmq_counts c JOIN taskmq_handlers h USING (handler_id)
+  JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
+UNION ALL
+SELECT t.queue_id, CASE WHEN lane IS NULL THEN {OVERDUE} ELSE {RETRY_OVERDUE} END, priority, count(*)
+  FROM taskmq_queues q CROSS JOIN taskmq_tasks t ON t.queue_id=q.queue_id AND t.state=0 AND t.due_at<=:now
+  WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
+UNION ALL
+SELECT t.queue_id, {RETRY_IN_LINE}, priority, count(*)
+  FROM taskmq_queues q CROSS JOIN taskmq_tasks t
+    ON t.queue_id=q.queue_id AND t.retry_at IS NOT NULL AND t.state=1 AND t.retry_at>:now
+  WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
+"""
+BY_HANDLER = f"""
+SELECT h.queue_id, h.name, sum(n) FROM taskmq_counts c JOIN taskmq_handlers h USING (handler_id)
+  JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED} AND kind<{COUNT_DEAD}
+GROUP BY 1, 2 HAVING sum(n)>0 ORDER BY 1, 2
+"""
+# The first of each priority's line and turn, found by stepping from one to the next; an aging queue has one of each.
+NEXT_IN_TURN = f"""
+WITH RECURSIVE wanted AS (SELECT q.queue_id, q.aging_us FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED}),
+rank(value) AS (SELECT 0 UNION ALL SELECT value+1 FROM rank WHERE value<9),
+heads(queue_id, seq) AS (
+  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state=1 AND t.s1=rank.value
+    ORDER BY s1, s2, seq LIMIT 1) FROM wanted w JOIN taskmq_handlers h USING (queue_id) JOIN rank WHERE w.aging_us=0
+  UNION ALL
+  SELECT w.queue_id, (SELECT f.hseq FROM taskmq_flows f WHERE f.queue_id=w.queue_id AND f.elig=1 AND f.h1=rank.value
+    ORDER BY h1, k2, k3, code LIMIT 1) FROM wanted w JOIN rank WHERE w.aging_us=0
+  UNION ALL
+  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state=1
+    ORDER BY s1, s2, seq LIMIT 1) FROM wanted w JOIN taskmq_handlers h USING (queue_id) WHERE w.aging_us>0
+  UNION ALL
+  SELECT w.queue_id, (SELECT f.hseq FROM taskmq_flows f WHERE f.queue_id=w.queue_id AND f.elig=1
+    ORDER BY h1, k2, k3, code LIMIT 1) FROM wanted w WHERE w.aging_us>0)
+SELECT heads.queue_id, min(coalesce(t.retry_at, t.available_at)) FROM heads JOIN taskmq_tasks t USING (seq) GROUP BY 1
 """
 QUEUES = f"""
-SELECT q.queue_id, name, config, paused, served, flows,
-  (SELECT count(*) FROM taskmq_history h WHERE h.queue_id=q.queue_id AND state=5)
+SELECT q.queue_id, name, config, paused, served, flows, CASE WHEN open_at>:now THEN open_at END
 FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED} ORDER BY name
 """
 DUE_QUEUES = """
 SELECT name FROM taskmq_queues q WHERE namespace=:namespace
   AND (EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0 AND due_at<=:now)
     OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2 AND due_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2
+    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<>2
       AND expires_at<=:now)
     OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL
       AND blocked_until<=:now)) ORDER BY queue_id
@@ -69,14 +110,24 @@ SELECT EXISTS (SELECT 1 FROM taskmq_history WHERE delete_at<=:now)
   OR EXISTS (SELECT 1 FROM taskmq_keys WHERE expires_at IS NOT NULL AND expires_at<=:now)
   OR EXISTS (SELECT 1 FROM taskmq_workers WHERE expires_at<=:now)
 """
+LIMITS = """
+SELECT limit_key, running, (SELECT coalesce(sum(parked), 0) FROM taskmq_parked p
+  WHERE p.namespace=l.namespace AND p.limit_key=l.limit_key)
+FROM taskmq_limits l WHERE namespace=?1 AND (?2 IS NULL OR limit_key IN (SELECT value FROM json_each(?2)))
+ORDER BY limit_key
+"""
 PARTITIONS = """
-SELECT code, weight, n_run, n_wait, blocked_until, held_by, paused,
+SELECT code, weight, n_run, n_wait, max_running, blocked_until, held_by, paused,
   (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=1),
   (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=2 AND t.queue_id=f.queue_id)
 FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?)
   AND (?3 IS NULL OR code IN (SELECT value FROM json_each(?3)))
   AND (NOT ?4 OR held_by IS NOT NULL OR paused OR blocked_until IS NOT NULL) ORDER BY code
 """
+
+
+Counts = dict[tuple[int, int], int]
+"""(kind, priority) → tasks of a queue."""
 
 
 class SqliteQueries:
@@ -128,11 +179,18 @@ class SqliteQueries:
         """The named queues, or all."""
         names = as_json_list(queues) if queues else None
         parameters = {"namespace": self._namespace, "names": names, "now": now}
-        counts: dict[int, list[tuple[Any, ...]]] = {}
-        for queue_id, *count in self._connection.execute(COUNTS, parameters):
-            counts.setdefault(queue_id, []).append(tuple(count))
-        rows = self._connection.execute(QUEUES, parameters).fetchall()
-        return [_stats(row, counts.get(row[0], []), now) for row in rows]
+        run = self._connection.execute
+        counts: dict[int, Counts] = {}
+        for queue_id, kind, priority, count in run(COUNTS, parameters):
+            counts.setdefault(queue_id, {})[kind, priority] = count
+        handlers: dict[int, dict[str, int]] = {}
+        for queue_id, name, count in run(BY_HANDLER, parameters):
+            handlers.setdefault(queue_id, {})[name] = count
+        oldest = dict(run(NEXT_IN_TURN, parameters).fetchall())
+        return [
+            _stats(row, counts.get(row[0], {}), handlers.get(row[0], {}), oldest.get(row[0]), now)
+            for row in run(QUEUES, parameters).fetchall()
+        ]
 
     def partitions(self, queue: str, codes: Sequence[str], stopped: bool) -> list[PartitionInfo]:
         """Live partitions."""
@@ -146,18 +204,24 @@ class SqliteQueries:
                 weight=weight,
                 waiting=waiting + n_wait,
                 running=n_run,
+                max_running=limit,
                 blocked_until=blocked_until,
                 paused=bool(paused),
                 held_by=held_by,
                 worker=worker if code.startswith("!") else None,
             )
-            for code, weight, n_run, n_wait, blocked_until, held_by, paused, waiting, worker in rows
+            for code, weight, n_run, n_wait, limit, blocked_until, held_by, paused, waiting, worker in rows
         ]
 
     def workers(self, now: int) -> list[str]:
         """Rows of live workers."""
         statement = "SELECT info FROM taskmq_workers WHERE namespace=? AND expires_at>? ORDER BY id"
         return [row[0] for row in self._connection.execute(statement, (self._namespace, now))]
+
+    def limits(self, keys: Sequence[str]) -> list[LimitInfo]:
+        """Concurrency limits with tasks running or parked."""
+        rows = self._connection.execute(LIMITS, (self._namespace, as_json_list(keys) if keys else None))
+        return [LimitInfo(key=key, running=running, parked=parked) for key, running, parked in rows]
 
     def due(self, now: int) -> Due:
         """What housekeeping would find to do."""
@@ -166,25 +230,31 @@ class SqliteQueries:
         return Due(queues, bool(self._connection.execute(DUE_RECORDS, parameters).fetchone()[0]))
 
 
-def _stats(row: tuple[Any, ...], counts: Sequence[tuple[Any, ...]], now: int) -> QueueStats:
-    _, name, config, paused, served, flows, dead = row
-    totals: dict[str, Any] = dict.fromkeys(("retrying", "scheduled", "running", "ready"), 0)
-    by_priority: dict[int, int] = {}
-    oldest: list[int] = []
-    for retrying, scheduled, running, priority, count, first in counts:
-        kind = "retrying" if retrying else "scheduled" if scheduled else "running" if running else "ready"
-        totals[kind] += count
-        if kind == "ready":
-            by_priority[priority] = count
-            oldest.append(now - first)
+def _stats(row: tuple[Any, ...], counts: Counts, handlers: dict[str, int], oldest: int | None, now: int) -> QueueStats:
+    _, name, config, paused, served, flows, next_start_at = row
+
+    def total(kind: int) -> int:
+        return sum(count for (known, _), count in counts.items() if known == kind)
+
+    by_priority = {}
+    for priority in range(MAX_PRIORITY, -1, -1):
+        waiting = (COUNT_READY, OVERDUE, RETRY_OVERDUE)
+        ready = sum(counts.get((kind, priority), 0) for kind in waiting) - counts.get((RETRY_IN_LINE, priority), 0)
+        if ready:
+            by_priority[priority] = ready
     settings = decode_config(config) if config else QueueConfig()
     return QueueStats(
         name=name,
         config=replace(settings, paused=bool(paused)),
-        dead=dead,
+        scheduled=total(COUNT_SCHEDULED) - total(OVERDUE),
+        ready=sum(by_priority.values()),
+        running=total(COUNT_RUNNING),
+        retrying=total(COUNT_RETRYING) - total(RETRY_OVERDUE) + total(RETRY_IN_LINE),
+        dead=total(COUNT_DEAD),
+        by_priority=by_priority,
+        by_handler=handlers,
         partitions=flows,
-        by_priority=dict(sorted(by_priority.items(), reverse=True)),
-        oldest_ready_age=max(oldest, default=None),
+        oldest_ready_age=None if oldest is None else now - oldest,
         served=served,
-        **totals,
+        next_start_at=next_start_at,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -10,19 +11,21 @@ from typing import Any
 import msgspec
 
 from taskmq.queue import QueueConfig, Rate
-from taskmq.transport.sql.codes import KEY_WITH_TTL
-from taskmq.transport.sql.dialect import DeadLetter, QueueRow
+from taskmq.transport.sql.codes import COUNT_DEAD, FAILED, KEY_WITH_TTL
+from taskmq.transport.sql.dialect import DeadLetter, Place, QueueRow
 
 FREE_KEYS = "DELETE FROM taskmq_keys WHERE queue_id=? AND idem_key=? AND task_id=?"
 QUEUE_CONFIGS = """
 SELECT name, config FROM taskmq_queues WHERE namespace=? AND name IN (SELECT value FROM json_each(?))
 """
 CONFIGURE = """
-UPDATE taskmq_queues SET aging_us=?, weight=?, max_running=?, hold=?, lease_us=?, paused=?, config=?,
-  running=(SELECT count(*) FROM taskmq_tasks t WHERE t.queue_id=taskmq_queues.queue_id AND state=2)
-WHERE queue_id=?
+UPDATE taskmq_queues SET aging_us=:aging, weight=:weight, max_running=:max_running, max_queued=:max_queued, hold=:hold,
+  lease_us=:lease, paused=:paused, config=:config,
+  level=CASE WHEN rate IS :rate THEN level END, open_at=CASE WHEN rate IS :rate THEN open_at END, rate=:rate
+WHERE queue_id=:queue
 """
-OLD_TASKS = "SELECT id, queue_id, idem_key, key_mode FROM taskmq_history WHERE delete_at<=? ORDER BY delete_at LIMIT ?"
+_RECORD = "h.id, h.queue_id, h.idem_key, h.key_mode, h.handler_id, h.priority, h.state"
+OLD_TASKS = f"SELECT {_RECORD} FROM taskmq_history h WHERE delete_at<=? ORDER BY delete_at LIMIT ?"
 DELETE_HISTORY = "DELETE FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?))"
 DELETE_KEYS = """
 DELETE FROM taskmq_keys WHERE (queue_id, idem_key) IN (SELECT queue_id, idem_key FROM taskmq_keys
@@ -42,18 +45,20 @@ WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
 REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state=2"
 DEAD_LETTER = """
-SELECT seq, available_at, q.name, h.queue_id, code, pweight, priority, idem_key, key_mode
+SELECT seq, available_at, q.name, h.queue_id, code, pweight, pmax, priority, handler_id, handler, version,
+  limit_key, limit_n, idem_key, key_mode
 FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state=5 AND namespace=?
 """
 REVIVE = """
-INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, epoch,
-  max_attempts, replays, created_at, retention, handler, idem_key, key_mode, tags, attempt_log, body)
-SELECT :seq, id, :queue, 1, :lane, priority, :aging, :available_at, code, pweight, epoch, max_attempts, replays+1,
-  created_at, retention, handler, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
+INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, pmax, epoch,
+  max_attempts, replays, created_at, retention, handler, handler_id, version, limit_key, limit_n, idem_key, key_mode,
+  tags, attempt_log, body)
+SELECT :seq, id, :queue, :state, :lane, priority, :aging, :available_at, code, pweight, pmax, epoch, max_attempts,
+  replays+1, created_at, retention, handler, :handler, version, limit_key, limit_n, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
 """
 DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
-PURGED = """
-SELECT h.id, h.queue_id, idem_key, key_mode FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
+PURGED = f"""
+SELECT {_RECORD} FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
 WHERE h.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
 PAUSE = """
@@ -61,16 +66,44 @@ INSERT INTO taskmq_queues(namespace, name, paused) VALUES (?, ?, ?)
 ON CONFLICT(namespace, name) DO UPDATE SET paused=excluded.paused
 """
 _OF_NAMESPACE = "queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=?)"
+_OF_HANDLERS = f"handler_id IN (SELECT handler_id FROM taskmq_handlers WHERE {_OF_NAMESPACE})"
 FLUSH = (
-    *(f"DELETE FROM taskmq_{table} WHERE {_OF_NAMESPACE}" for table in ("tasks", "flows", "history", "keys")),
-    "DELETE FROM taskmq_workers WHERE namespace=?",
+    f"DELETE FROM taskmq_counts WHERE {_OF_HANDLERS}",
+    *(
+        f"DELETE FROM taskmq_{table} WHERE {_OF_NAMESPACE}"
+        for table in ("tasks", "flows", "history", "keys", "handlers")
+    ),
+    *(f"DELETE FROM taskmq_{table} WHERE namespace=?" for table in ("workers", "limits", "parked")),
     "DELETE FROM taskmq_locks WHERE substr(name, 1, length(?1)+1)=?1 || ':'",
     "DELETE FROM taskmq_queues WHERE namespace=?",
 )
 
 QUEUE_ID = "SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?"
 HAS_TASKS = "SELECT 1 FROM taskmq_tasks WHERE queue_id=? LIMIT 1"
-DELETE_QUEUE = tuple(f"DELETE FROM taskmq_{table} WHERE queue_id=?" for table in ("flows", "history", "keys", "queues"))
+DELETE_QUEUE = (
+    "DELETE FROM taskmq_counts WHERE handler_id IN (SELECT handler_id FROM taskmq_handlers WHERE queue_id=?)",
+    *(
+        f"DELETE FROM taskmq_{table} WHERE queue_id=?"
+        for table in ("flows", "history", "keys", "parked", "handlers", "queues")
+    ),
+)
+
+
+def counted(kinds: str) -> str:
+    """How many tasks of these kinds the queue ``q`` has."""
+    return f"""(SELECT coalesce(sum(n), 0) FROM taskmq_handlers h JOIN taskmq_counts c USING (handler_id)
+    WHERE h.queue_id=q.queue_id AND kind IN ({kinds}))"""
+
+
+def fields_of_row(count: int, first: int = 0) -> str:
+    """The elements of a JSON row, one by one."""
+    return ", ".join(f"json_extract(j.value, '$[{i}]')" for i in range(first, first + count))
+
+
+ADD_COUNTS = f"""
+INSERT INTO taskmq_counts(handler_id, kind, priority, n) SELECT {fields_of_row(4)} FROM json_each(?) j WHERE true
+ON CONFLICT DO UPDATE SET n=n+excluded.n
+"""
 
 
 def as_json_list(values: Iterable[Any]) -> str:
@@ -92,15 +125,25 @@ class Rare:
         return {name: decode_config(config) for name, config in rows if config is not None}
 
     def configure(self, queue_id: int, config: QueueConfig) -> None:
-        """Store settings; the count of running tasks is kept from now on if there is a limit."""
-        limit = config.max_running
-        values = (config.aging_us, config.weight, limit, config.on_dead == "hold", config.lease_us, config.paused)
-        self._run(CONFIGURE, (*values, msgspec.json.encode(asdict(config)).decode(), queue_id))
+        """Store settings. A new rate starts with a full bucket."""
+        values = {
+            "aging": config.aging_us,
+            "weight": config.weight,
+            "max_running": config.max_running,
+            "max_queued": config.max_queued,
+            "hold": config.on_dead == "hold",
+            "lease": config.lease_us,
+            "paused": config.paused,
+            "config": msgspec.json.encode(asdict(config)).decode(),
+            "rate": None if config.rate is None else msgspec.json.encode(config.rate).decode(),
+            "queue": queue_id,
+        }
+        self._run(CONFIGURE, values)
 
     def delete_old(self, now: int, limit: int) -> int:
         """Delete ended tasks whose retention is over, with their keys; and keys and workers whose own time is over."""
         old = self._run(OLD_TASKS, (now, limit)).fetchall()
-        self._free_keys_of(old)
+        self._forget(old)
         if old:
             self._run(DELETE_HISTORY, (as_json_list(row[0] for row in old),))
         self._run(DELETE_KEYS, (now, limit))
@@ -132,10 +175,17 @@ class Rare:
         if rows:
             self._run_many(FREE_KEYS, rows)
 
-    def _free_keys_of(self, rows: Sequence[tuple[str, int, str | None, int]]) -> None:
-        """Free the keys of deleted records (id, queue_id, key, mode), but for those with a life of their own."""
+    def _forget(self, rows: Sequence[tuple[str, int, str | None, int, int, int, int]]) -> None:
+        """What goes with deleted records: their keys, but for those with a life of their own, and their count."""
         gone = [row for row in rows if row[3] != KEY_WITH_TTL]
-        self.free_keys([(queue, key, task) for task, queue, key, _ in gone if key is not None])
+        self.free_keys([(row[1], row[2], row[0]) for row in gone if row[2] is not None])
+        dead = Counter((row[4], COUNT_DEAD, row[5]) for row in rows if row[6] == FAILED)
+        self.add_counts([(*at, -count) for at, count in dead.items()])
+
+    def add_counts(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
+        """How many tasks more: (handler_id, kind, priority, how many)."""
+        if rows:
+            self._run(ADD_COUNTS, (as_json_list(rows),))
 
     def unfinished(self, task_ids: Sequence[str]) -> dict[str, tuple[int, str]]:
         """Seq and queue of these tasks, as far as they have not ended."""
@@ -151,16 +201,17 @@ class Rare:
         row = self._run(DEAD_LETTER, (task_id, self.namespace)).fetchone()
         return None if row is None else DeadLetter(*row)
 
-    def revive(self, task_id: str, seq: int, queue: QueueRow, lane: int, available_at: int) -> None:
+    def revive(self, task_id: str, seq: int, queue: QueueRow, place: Place, available_at: int) -> None:
         """Out of the history and into a line."""
-        place = {"seq": seq, "queue": queue.queue_id, "lane": lane, "aging": queue.aging_us}
-        self._run(REVIVE, {**place, "available_at": available_at, "id": task_id})
+        values = {"id": task_id, "seq": seq, "queue": queue.queue_id, "aging": queue.aging_us}
+        where = {"lane": place.lane, "state": place.state, "handler": place.handler_id, "available_at": available_at}
+        self._run(REVIVE, {**values, **where})
         self._run(DELETE_ENDED, (task_id,))
 
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks and their keys."""
         rows = self._run(PURGED, (as_json_list(task_ids), self.namespace)).fetchall()
-        self._free_keys_of(rows)
+        self._forget(rows)
         self._run_many(DELETE_ENDED, [(row[0],) for row in rows])
         return len(rows)
 

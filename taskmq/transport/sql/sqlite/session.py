@@ -11,18 +11,20 @@ And there is one writer at a time, so ``lock_queues`` needs no lock of its own: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from taskmq.policy.order import Key
-from taskmq.transport.sql.dialect import FlowRow, QueueRow, TaskRow
+from taskmq.queue import Limit
+from taskmq.transport.sql.dialect import DueTask, FlowRow, ParkedRow, QueueRow, TaskRow
 from taskmq.transport.sql.publish import COLUMNS, DEFAULTS, RARE
 from taskmq.transport.sql.reserve import CLAIMED
 from taskmq.transport.sql.settle import UPDATED
-from taskmq.transport.sql.sqlite.rare import Rare, as_json_list
+from taskmq.transport.sql.sqlite.rare import Rare, as_json_list, counted
+from taskmq.transport.sql.sqlite.rare import fields_of_row as _fields
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
 _flow_rows = msgspec.json.Decoder(list[FlowRow]).decode
@@ -33,17 +35,15 @@ def _columns(*names: str, prefix: str = "") -> str:
     return ", ".join(prefix + name for name in names)
 
 
-def _fields(count: int, first: int = 0) -> str:
-    """The elements of a JSON row, one by one."""
-    return ", ".join(f"json_extract(j.value, '$[{i}]')" for i in range(first, first + count))
-
-
 def _as_json(columns: str, source: str) -> str:
     """A query whose rows come as one JSON value."""
     return f"SELECT json_group_array(json_array({columns})) FROM ({source})"
 
 
-_FLOW = "flow_id, code, weight, tag, h1, h2, hseq, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused"
+_FLOW = (
+    "flow_id, code, weight, tag, h1, h2, hseq, hhandler, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, "
+    "paused, max_running, parked_seq"
+)
 _TASK = ", ".join(
     f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
     for name in TaskRow.__struct_fields__
@@ -51,18 +51,28 @@ _TASK = ", ".join(
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
 _CLAIMED_T = _columns(*CLAIMED, prefix="t.")
 
-LOCK_QUEUES = """
-SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running, running, hold, lease_us,
+LOCK_QUEUES = f"""
+SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running,
+  CASE WHEN max_running IS NULL THEN 0 ELSE {counted("2")} END, max_queued,
+  CASE WHEN max_queued IS NULL THEN 0 ELSE {counted("0,1,3")} END, rate, level, level_at, limited,
+  (SELECT json_group_array(json_array(handler_id, h.name, version, keyed)) FROM taskmq_handlers h
+    WHERE h.queue_id=q.queue_id),
+  hold, lease_us,
   (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0),
   (SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
   (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2),
-  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<2)
+  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<>2),
+  open_at
 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names)) ORDER BY queue_id
 """
 NEW_QUEUES = """
 INSERT INTO taskmq_queues(namespace, name) SELECT ?, value FROM json_each(?) WHERE true ON CONFLICT DO NOTHING
 """
-WRITE_QUEUE = "UPDATE taskmq_queues SET served=?, v=?, j=?, utag=?, ulive=?, running=?, flows=? WHERE queue_id=?"
+WRITE_QUEUE = """
+UPDATE taskmq_queues SET served=?, v=?, j=?, utag=?, ulive=?, flows=?, level=?, level_at=?, open_at=?, limited=?
+WHERE queue_id=?
+"""
+ADD_HANDLER = "INSERT INTO taskmq_handlers(queue_id, name, version, keyed) VALUES (?, ?, ?, ?) RETURNING handler_id"
 
 FLOWS_BY_CODE = _as_json(
     _FLOW, f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND code IN (SELECT value FROM json_each(?))"
@@ -72,28 +82,37 @@ FLOWS_IN_TURN = _as_json(
     _FLOW,
     f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND elig=1 ORDER BY h1, k2, k3, code LIMIT ? OFFSET ?",
 )
+FLOWS_OF_HANDLER = _as_json(
+    _FLOW,
+    f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND hhandler=? AND elig=1 "
+    "ORDER BY h1, k2, k3, code LIMIT ? OFFSET ?",
+)
 FLOWS_DUE = _as_json(
     _FLOW,
     f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=? AND blocked_until IS NOT NULL AND blocked_until<=? "
     "ORDER BY blocked_until, blocked_seq LIMIT ?",
 )
-_FLOW_WRITTEN = "h1, h2, hseq, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused"
+_FLOW_WRITTEN = (
+    "h1, h2, hseq, hhandler, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused, "
+    "max_running, parked_seq"
+)
 INSERT_FLOWS = f"""
-INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(17)} FROM json_each(?) j
+INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(20)} FROM json_each(?) j
 """
 UPDATE_FLOWS = f"""
-UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(14, 3)})
+UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(17, 3)})
 FROM json_each(?) j WHERE flow_id=json_extract(j.value, '$[0]')
 """
 DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id IN (SELECT value FROM json_each(?))"
 
+_LINE = "s1, s2, seq, handler_id"
 LINE = _as_json(
-    "s1, s2, seq",
-    "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ? OFFSET ?",
+    _LINE,
+    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ? OFFSET ?",
 )
 _HEADS_OF_LANE = _as_json(
-    "s1, s2, seq",
-    "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=f.value AND state=1 ORDER BY s1, s2, seq LIMIT :k OFFSET :skip",
+    _LINE,
+    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=f.value AND state=1 ORDER BY s1, s2, seq LIMIT :k OFFSET :skip",
 )
 HEADS = f"SELECT json_group_array(json_array(f.value, json(({_HEADS_OF_LANE})))) FROM json_each(:lanes) f"
 
@@ -114,25 +133,25 @@ KNOWN_IDS = """
 SELECT id FROM taskmq_tasks WHERE id IN (SELECT value FROM json_each(?1))
 UNION SELECT id FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?1))
 """
+_DUE = _columns(*DueTask._fields)
 DUE_TASKS = _as_json(
-    "due_at, seq, lane, code, pweight, s1, s2",
-    "SELECT due_at, seq, lane, code, pweight, s1, s2 FROM taskmq_tasks WHERE queue_id=? AND state=0 AND due_at<=? "
-    "ORDER BY due_at, seq LIMIT ?",
+    _DUE,
+    f"SELECT {_DUE} FROM taskmq_tasks WHERE queue_id=? AND state=0 AND due_at<=? ORDER BY due_at, seq LIMIT ?",
 )
 NEXT_DUE = """
 SELECT min(coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=0), 1<<62),
   coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=2), 1<<62),
   coalesce((SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.value AND blocked_until IS NOT NULL),
-    1<<62))
-FROM json_each(?) q
+    1<<62), coalesce((SELECT open_at FROM taskmq_queues o WHERE o.queue_id=q.value AND open_at>:now), 1<<62))
+FROM json_each(:queues) q
 """
 MAKE_READY = """
-UPDATE taskmq_tasks SET state=1, due_at=NULL, lane=json_extract(j.value, '$[1]')
+UPDATE taskmq_tasks SET state=json_extract(j.value, '$[2]'), due_at=NULL, lane=json_extract(j.value, '$[1]')
 FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
 """
 CLAIM = """
 UPDATE taskmq_tasks SET state=2, due_at=:until, epoch=epoch+1, worker=:worker, batch=:batch, position=j.key, started=0,
-  run_lane=NULL
+  run_lane=NULL, progress=NULL
 FROM json_each(:seqs) j WHERE seq=j.value
 """
 MARK_RUNS = """
@@ -162,7 +181,7 @@ WHERE queue_id=? AND state=2 AND batch IN (SELECT value FROM json_each(?)) GROUP
 """
 EXPIRED = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<2 AND expires_at<=? "
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<>2 AND expires_at<=? "
     "ORDER BY expires_at, seq LIMIT ?",
 )
 ATTEMPT_LOGS = """
@@ -176,12 +195,13 @@ UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in UPDATED[:-1])}, attem
 RENEW = """
 UPDATE taskmq_tasks SET due_at=json_extract(j.value, '$[1]'),
   started_at=CASE WHEN started=0 AND json_extract(j.value, '$[2]') THEN :now ELSE started_at END,
-  started=max(started, json_extract(j.value, '$[2]'))
+  started=max(started, json_extract(j.value, '$[2]')), progress=coalesce(json_extract(j.value, '$[3]'), progress)
 FROM json_each(:rows) j WHERE seq=json_extract(j.value, '$[0]')
 """
 _KEPT = (
     *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
-    *("replays", "created_at", "retention", "handler", "idem_key", "key_mode", "tags", "body", "worker"),
+    *("replays", "created_at", "retention", "handler", "handler_id", "version", "limit_key", "limit_n", "pmax"),
+    *("progress", "idem_key", "key_mode", "tags", "body", "worker"),
 )
 _INTO_HISTORY = f"""
 INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, state, attempts, attempt_log, delete_at,
@@ -200,6 +220,42 @@ FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value,
 WHERE coalesce(t.retention, 1)>0
 """
 DELETE_TASKS = "DELETE FROM taskmq_tasks WHERE seq IN (SELECT value FROM json_each(?))"
+
+LIMITS_OF = _as_json(
+    "seq, limit_key, limit_n",
+    "SELECT seq, limit_key, limit_n FROM taskmq_tasks WHERE seq IN (SELECT value FROM json_each(?)) "
+    "AND limit_key IS NOT NULL",
+)
+LIMITS_IN_LINE = _as_json(
+    "limit_key, limit_n",
+    "SELECT limit_key, limit_n FROM (SELECT * FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ?) "
+    "WHERE limit_key IS NOT NULL ORDER BY s1, s2, seq",
+)
+LIMITS_RUNNING = """
+SELECT json_group_array(json_array(limit_key, running)) FROM taskmq_limits
+WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))
+"""
+LIMITS_PARKED = """
+SELECT json_group_array(json_array(limit_key, queue_id, n, parked, owed)) FROM taskmq_parked
+WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))
+"""
+DELETE_LIMITS = tuple(
+    f"DELETE FROM taskmq_{table} WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))"
+    for table in ("limits", "parked")
+)
+INSERT_LIMITS = f"INSERT INTO taskmq_limits(namespace, limit_key, running) SELECT ?, {_fields(2)} FROM json_each(?) j"
+INSERT_PARKED = f"""
+INSERT INTO taskmq_parked(namespace, limit_key, queue_id, n, parked, owed) SELECT ?, {_fields(5)} FROM json_each(?) j
+"""
+OWING = _as_json(
+    "limit_key, n", "SELECT limit_key, n FROM taskmq_parked WHERE queue_id=? AND owed>0 ORDER BY limit_key, n"
+)
+PARKED = _as_json(
+    _TASK_NAMES,
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND limit_key=? AND limit_n=? AND state=3 "
+    "ORDER BY s1, s2, seq LIMIT ?",
+)
+MOVE = "UPDATE taskmq_tasks SET state=? WHERE seq IN (SELECT value FROM json_each(?))"
 
 FIND_KEYS = """
 SELECT json_group_array(json_array(k.queue_id, k.idem_key, k.task_id, k.digest, k.expires_at))
@@ -236,8 +292,12 @@ class SqliteSession(Rare):
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         """Store what changes with every claim."""
         for row in rows:
-            values = (row.served, row.v, row.j, row.utag, row.ulive, row.running, row.flows, row.queue_id)
-            self._run(WRITE_QUEUE, values)
+            turns = (row.served, row.v, row.j, row.utag, row.ulive, row.flows)
+            self._run(WRITE_QUEUE, (*turns, row.level, row.level_at, row.open_at, row.limited, row.queue_id))
+
+    def add_handler(self, queue_id: int, name: str, version: str, keyed: bool) -> int:
+        """A new handler."""
+        return int(self._run(ADD_HANDLER, (queue_id, name, version, keyed)).fetchone()[0])
 
     # ── flows ──
 
@@ -249,8 +309,10 @@ class SqliteSession(Rare):
         """Flows by their ids."""
         return self._flows(FLOWS_BY_ID, as_json_list(flow_ids)) if flow_ids else []
 
-    def flows_in_turn(self, queue_id: int, offset: int, limit: int) -> list[FlowRow]:
+    def flows_in_turn(self, queue_id: int, offset: int, limit: int, handler: int | None = None) -> list[FlowRow]:
         """Eligible flows in the order of their turns."""
+        if handler is not None:
+            return self._flows(FLOWS_OF_HANDLER, queue_id, handler, limit, offset)
         return self._flows(FLOWS_IN_TURN, queue_id, limit, offset)
 
     def flows_due(self, queue_id: int, now: int, limit: int) -> list[FlowRow]:
@@ -273,14 +335,14 @@ class SqliteSession(Rare):
 
     def line(self, lane: int, offset: int, limit: int) -> list[Key]:
         """Keys of a lane's waiting tasks."""
-        return [(row[0], row[1], row[2]) for row in self._read(LINE, (lane, limit, offset))]
+        return [tuple(row) for row in self._read(LINE, (lane, limit, offset))]
 
     def heads(self, lanes: Sequence[int], offset: int, limit: int) -> dict[int, list[Key]]:
         """The same for many lanes."""
         if not lanes:
             return {}
         rows = self._read(HEADS, {"lanes": as_json_list(lanes), "k": limit, "skip": offset})
-        return {lane: [(key[0], key[1], key[2]) for key in keys] for lane, keys in rows}
+        return {lane: [tuple(key) for key in keys] for lane, keys in rows}
 
     # ── tasks ──
 
@@ -306,19 +368,21 @@ class SqliteSession(Rare):
         """Which of these tasks exist."""
         return {row[0] for row in self._run(KNOWN_IDS, (as_json_list(ids),))}
 
-    def due_tasks(self, queue_id: int, now: int, limit: int) -> list[tuple[Any, ...]]:
+    def due_tasks(self, queue_id: int, now: int, limit: int) -> list[DueTask]:
         """What is due."""
-        return [tuple(row) for row in self._read(DUE_TASKS, (queue_id, now, limit))]
+        return [DueTask(*row) for row in self._read(DUE_TASKS, (queue_id, now, limit))]
 
-    def next_due(self, queue_ids: Sequence[int]) -> int | None:
+    def next_due(self, queue_ids: Sequence[int], now: int) -> int | None:
         """When something of these queues falls due."""
-        due = min((row[0] for row in self._run(NEXT_DUE, (as_json_list(queue_ids),))), default=1 << 62)
+        due = min(
+            (row[0] for row in self._run(NEXT_DUE, {"queues": as_json_list(queue_ids), "now": now})), default=1 << 62
+        )
         return None if due == 1 << 62 else int(due)
 
-    def make_ready(self, seq_lanes: Sequence[tuple[int, int]]) -> None:
+    def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Due tasks enter their lanes."""
-        if seq_lanes:
-            self._run(MAKE_READY, (as_json_list(seq_lanes),))
+        if rows:
+            self._run(MAKE_READY, (as_json_list(rows),))
 
     def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[list[Any]]:
         """Mark as running; the claimed rows in the same order."""
@@ -358,10 +422,11 @@ class SqliteSession(Rare):
         if rows:
             self._run_many(UPDATE_TASK, rows)
 
-    def renew(self, rows: Sequence[tuple[int, int, bool]], now: int) -> None:
+    def renew(self, rows: Sequence[tuple[int, int, bool, str | None]], now: int) -> None:
         """New lease ends."""
         if rows:
-            self._run(RENEW, {"rows": as_json_list((seq, end, int(started)) for seq, end, started in rows), "now": now})
+            values = as_json_list((seq, end, int(started), news) for seq, end, started, news in rows)
+            self._run(RENEW, {"rows": values, "now": now})
 
     def succeed(self, rows: Sequence[tuple[int, int | None, str | None]], now: int, keep: int) -> None:
         """Into the history."""
@@ -374,6 +439,46 @@ class SqliteSession(Rare):
         if rows:
             self._run(FINISH, {"rows": as_json_list(rows), "now": now})
             self._run(DELETE_TASKS, (as_json_list(row[0] for row in rows),))
+
+    # ── concurrency limits ──
+
+    def limits_of(self, seqs: Sequence[int]) -> dict[int, Limit]:
+        """The limits of tasks."""
+        return {seq: Limit(key, n) for seq, key, n in self._read(LIMITS_OF, (as_json_list(seqs),))} if seqs else {}
+
+    def limits_in_line(self, lane: int, first: int) -> list[Limit]:
+        """The limits of the first tasks of a line."""
+        return [Limit(key, n) for key, n in self._read(LIMITS_IN_LINE, (lane, first))]
+
+    def load_limits(self, keys: Sequence[str]) -> tuple[dict[str, int], list[ParkedRow]]:
+        """What runs and what is parked."""
+        parameters = (self.namespace, as_json_list(keys))
+        running = {row[0]: row[1] for row in self._read(LIMITS_RUNNING, parameters)}
+        return running, [ParkedRow(*row) for row in self._read(LIMITS_PARKED, parameters)]
+
+    def write_limits(self, running: Mapping[str, int], lines: Sequence[ParkedRow]) -> None:
+        """Replace what runs and what is parked."""
+        for statement in DELETE_LIMITS:
+            self._run(statement, (self.namespace, as_json_list(running)))
+        waiting = {line.limit_key for line in lines}
+        kept = [(key, count) for key, count in running.items() if count or key in waiting]
+        if kept:
+            self._run(INSERT_LIMITS, (self.namespace, as_json_list(kept)))
+        if lines:
+            self._run(INSERT_PARKED, (self.namespace, as_json_list(lines)))
+
+    def owing(self, queue_id: int) -> list[Limit]:
+        """Limits that owe a return."""
+        return [Limit(key, n) for key, n in self._read(OWING, (queue_id,))]
+
+    def parked(self, queue_id: int, limit: Limit, count: int) -> list[TaskRow]:
+        """The first parked tasks of a limit."""
+        return self._tasks(PARKED, (queue_id, limit.key, limit.n, count))
+
+    def move(self, seqs: Sequence[int], state: int) -> None:
+        """Park, or put back."""
+        if seqs:
+            self._run(MOVE, (state, as_json_list(seqs)))
 
     # ── idempotency keys ──
 
@@ -388,9 +493,9 @@ class SqliteSession(Rare):
 
 
 def _flow_values(flow: FlowRow, queue_id: int, aging: bool) -> tuple[Any, ...]:
-    h1, h2, hseq = flow.head or (None, None, None)
-    turn = (h2, hseq) if aging else (flow.tag, 0)
+    head = flow.head or (None, None, None, None)
+    turn = (head[1], head[2]) if aging else (flow.tag, 0)
     return (
-        *(flow.flow_id, queue_id, flow.code, h1, h2, hseq, *turn, flow.tag, flow.weight, flow.live),
-        *(flow.n_run, flow.n_wait, flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused),
+        *(flow.flow_id, queue_id, flow.code, *head, *turn, flow.tag, flow.weight, flow.live, flow.n_run, flow.n_wait),
+        *(flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused, flow.max_running, flow.parked_seq),
     )

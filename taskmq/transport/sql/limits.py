@@ -1,0 +1,56 @@
+"""Concurrency limits inside one transaction: loaded by key when asked for, written once. The rule: policy/limits.py.
+
+The row of a key in ``taskmq_limits`` is its lock: two claims of different queues that share a key meet there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taskmq.policy.limits import LimitedKey, ParkedLine
+from taskmq.queue import Limit
+from taskmq.transport.sql.dialect import ParkedRow, Session
+
+
+class LimitBook:
+    """The keys that this transaction has touched."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._keys: dict[str, LimitedKey[int]] = {}
+        self._dirty: set[str] = set()
+
+    def load(self, limits: Iterable[Limit | None]) -> None:
+        """Read the keys of these limits, as far as they were not read yet."""
+        keys = sorted({limit.key for limit in limits if limit is not None} - self._keys.keys())
+        if not keys:
+            return
+        running, lines = self._session.load_limits(keys)
+        for key in keys:
+            self._keys[key] = LimitedKey(running.get(key, 0))
+        for row in lines:
+            self._keys[row.limit_key].lines[row.queue_id, row.n] = ParkedLine(row.parked, row.owed)
+
+    def look(self, limit: Limit) -> LimitedKey[int]:
+        """The key of a limit, to be read."""
+        if limit.key not in self._keys:
+            self.load([limit])
+        return self._keys[limit.key]
+
+    def change(self, limit: Limit) -> LimitedKey[int]:
+        """The key of a limit, to be changed."""
+        self._dirty.add(limit.key)
+        return self.look(limit)
+
+    def flush(self) -> None:
+        """Write what changed."""
+        if not self._dirty:
+            return
+        running = {key: self._keys[key].running for key in sorted(self._dirty)}
+        lines = [
+            ParkedRow(key, queue_id, n, line.parked, line.owed)
+            for key in running
+            for (queue_id, n), line in self._keys[key].lines.items()
+        ]
+        self._session.write_limits(running, lines)
+        self._dirty.clear()
