@@ -8,6 +8,7 @@ may word the rules in SQL or Lua as it likes, but not differently.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from taskmq.codec import Envelope, encode
 from taskmq.durations import Moment
-from taskmq.errors import IdempotencyConflict
+from taskmq.errors import IdempotencyConflict, QueueFull
 from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
-from taskmq.queue import Partition, QueueConfig
-from taskmq.state import TaskState
+from taskmq.queue import Limit, Partition, QueueConfig, Rate
+from taskmq.state import Progress, TaskState
 from taskmq.testing.clock import FakeClock
 from taskmq.transport.base import (
     Extend,
@@ -35,6 +36,7 @@ from taskmq.transport.base import (
     Settle,
     Settlement,
     Store,
+    WorkerInfo,
 )
 from taskmq.transport.memory import MemoryTransport
 
@@ -53,8 +55,15 @@ configs = st.builds(
     weight=st.sampled_from([1, 1, 2, 3, 7]),
     order=st.sampled_from(["strict", "strict", "aging"]),
     max_running=st.sampled_from([None, None, 2, 5]),
+    max_queued=st.sampled_from([None, None, None, 6]),
+    rate=st.sampled_from([None, None, None, Rate(count=2, per=3.0), Rate(count=5, per=7.0, burst=2)]),
     on_dead=st.sampled_from(["continue", "hold"]),
 )
+
+limits = st.sampled_from([None, None, None, Limit("u:1", 1), Limit("u:1", 2), Limit("u:2", 1)])
+handlers = st.sampled_from(["h", "h", "g"])
+versions = st.sampled_from(["", "", "v2"])
+capabilities = st.sampled_from([None, None, None, None, [("h", "")], [("g", ""), ("h", "v2")], [("h", ""), ("g", "")]])
 
 contents = st.fixed_dictionaries(
     {
@@ -62,6 +71,10 @@ contents = st.fixed_dictionaries(
         "priority": priorities,
         "code": codes,
         "weight": st.sampled_from([None, None, 1, 2, 5]),
+        "max_running": st.sampled_from([None, None, None, 1, 2]),
+        "handler": handlers,
+        "version": versions,
+        "limit": limits,
         "run_after": later,
         "key": st.sampled_from([None, None, None, "k1", "k2"]),
         "key_ttl": st.sampled_from([None, None, 3 * SECOND]),
@@ -74,6 +87,7 @@ contents = st.fixed_dictionaries(
     }
 )
 
+news = st.sampled_from([None, None, Progress(3, 10, "rows"), Progress(4)])
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.sampled_from([Ack(), Ack(b'{"n":1}'), Yield()]),
     st.builds(Retry, delays, st.sampled_from([None, "E: boom"]), st.none(), st.booleans()),
@@ -116,6 +130,8 @@ class StoreMachine(RuleBasedStateMachine):
                 return store.publish(Publish(messages=messages))
             except IdempotencyConflict as conflict:
                 return (conflict.key, conflict.task_id)
+            except QueueFull as full:
+                return (full.queue, full.max_queued, full.queued)
 
         self.both(verb)
         self.ids += [message.id for message in messages]
@@ -123,16 +139,23 @@ class StoreMachine(RuleBasedStateMachine):
     @staticmethod
     def _message(content: dict[str, Any]) -> Message:
         values = dict(content)
-        code, weight = values.pop("code"), values.pop("weight")
+        code, weight, most = values.pop("code"), values.pop("weight"), values.pop("max_running")
         if values["key"] is None:
             values["key_ttl"] = None
-        partition = Partition(code, weight=weight) if code else None
-        return Message(id=new_id(), handler="h", body=encode(Envelope()), partition=partition, **values)
+        most = None if code and code.startswith("!") else most
+        partition = Partition(code, weight=weight, max_running=most) if code else None
+        return Message(id=new_id(), body=encode(Envelope()), partition=partition, **values)
 
-    @rule(queues=queue_sets, n=st.integers(1, 8), worker=st.sampled_from(["w1", "w2"]))
-    def reserve(self, queues: list[str], n: int, worker: str) -> None:
-        """Claim."""
-        params = Reserve(queues=queues, limit=n, worker=worker, lease=LEASE)
+    @rule(
+        queues=queue_sets,
+        n=st.integers(1, 8),
+        worker=st.sampled_from(["w1", "w2"]),
+        can=capabilities,
+        keys=st.sampled_from([True, True, True, False]),
+    )
+    def reserve(self, queues: list[str], n: int, worker: str, can: list[tuple[str, str]] | None, keys: bool) -> None:
+        """Claim, some of the time only what a worker can run."""
+        params = Reserve(queues=queues, limit=n, worker=worker, lease=LEASE, handlers=can, keys=keys)
         self._claimed(self.model.reserve(params), self.store.reserve(params))
 
     def _claimed(self, want: Reserved, got: Reserved) -> None:
@@ -178,13 +201,13 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         return Settle(items=sides[0]), Settle(items=sides[1])
 
-    @rule(picks=st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=5))
-    def extend(self, picks: list[tuple[int, bool]]) -> None:
+    @rule(picks=st.lists(st.tuples(st.integers(0, 30), st.booleans(), news), min_size=1, max_size=5))
+    def extend(self, picks: list[tuple[int, bool, Progress | None]]) -> None:
         """Renew leases of some of what is held."""
         if not self.held:
             return
-        pairs = [(self.held[index % len(self.held)], started) for index, started in picks]
-        sides = [[Renewal(pair[side], started) for pair, started in pairs] for side in (0, 1)]
+        chosen = [(self.held[index % len(self.held)], started, said) for index, started, said in picks]
+        sides = [[Renewal(pair[side], started, said) for pair, started, said in chosen] for side in (0, 1)]
         assert self.store.extend(Extend(items=sides[1])) == self.model.extend(Extend(items=sides[0]))
 
     @rule(seconds=st.sampled_from([0.5, 1, 4, 11, 60]))
@@ -201,6 +224,30 @@ class StoreMachine(RuleBasedStateMachine):
     def pause(self, queue: str, paused: bool) -> None:
         """Pause or resume a queue."""
         self.both(lambda store: store.pause_queue(queue, paused))
+
+    @rule(settings=st.dictionaries(st.sampled_from(QUEUES), configs, max_size=2), overwrite=st.booleans())
+    def reconfigure(self, settings: dict[str, QueueConfig], overwrite: bool) -> None:
+        """Change settings, or only learn of the drift. The order of a queue stays as it is."""
+        orders = {stats.name: stats.config.order for stats in self.model.stats()}
+        kept = {name: replace(config, order=orders.get(name, config.order)) for name, config in settings.items()}
+        self.both(lambda store: store.configure_queues(kept, overwrite))
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def delete_queue(self, queue: str) -> None:
+        """Delete a queue, if it has no unfinished tasks."""
+        self.both(lambda store: store.delete_queue(queue))
+
+    @rule(name=st.sampled_from(["m", "n"]), owner=st.sampled_from(["w1", "w2"]), free=st.booleans())
+    def lock(self, name: str, owner: str, free: bool) -> None:
+        """Take or give back a named lease."""
+        self.both(lambda store: store.unlock(name, owner) if free else store.lock(name, owner, 5 * SECOND))
+
+    @rule(name=st.sampled_from(["w1", "w2"]), gone=st.booleans())
+    def worker(self, name: str, gone: bool) -> None:
+        """A worker's row comes or goes."""
+        row = WorkerInfo(id=name, host="h", pid=1, queues=["a"], pool="solo", concurrency=1, version="1", started_at=0)
+        self.both(lambda store: store.forget(name) if gone else store.heartbeat(row, 5 * SECOND))
+        self.both(lambda store: [(worker.id, worker.seen_at) for worker in store.workers()])
 
     @rule(queue=st.sampled_from(QUEUES), code=st.sampled_from(["!x", "!y", "p"]), paused=st.booleans())
     def pause_partition(self, queue: str, code: str, paused: bool) -> None:
@@ -241,6 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
     def queues_agree(self) -> None:
         """Every queue and partition looks the same in both."""
         self.both(lambda store: store.stats())
+        self.both(lambda store: store.limits())
         for queue in QUEUES:
             self.both(partial(self._partitions, queue=queue))
 

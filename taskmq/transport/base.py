@@ -297,7 +297,8 @@ class QueueStats:
     """Unfinished tasks by handler."""
     partitions: int = 0
     oldest_ready_age: int | None = None
-    """Of the tasks that are next in turn, one a priority and kind of flow: how long the oldest has been ready."""
+    """How long the oldest has been ready of the tasks that are next: of each priority, the first unpartitioned one of
+    each handler, and the head of the next partition."""
     served: float = 0.0
     next_start_at: int | None = None
     """Under a rate: when the next start is allowed; None: now."""

@@ -52,6 +52,6 @@ class Lines(Generic[E]):
         lines = [line for spec, line in self._lines.items() if runs is None or runs(spec)]
         return iter(lines[0]) if len(lines) == 1 else merge(*lines)  # type: ignore[type-var]
 
-    def first(self) -> E | None:
-        """The first entry, if there is one."""
-        return next(self.walk(), None)
+    def each(self) -> Iterator[Iterator[E]]:
+        """The line of each spec."""
+        return map(iter, self._lines.values())

@@ -5,9 +5,10 @@ Everything here is plain bookkeeping under the store's one lock; the rules thems
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from sortedcontainers import SortedList
 
@@ -26,6 +27,7 @@ BATCH = 200
 
 Turn = tuple[int, int, int, str]
 """A flow's place among those of its queue, and its code."""
+T = TypeVar("T", Key, Turn)
 
 
 class TaskRecord:
@@ -270,17 +272,22 @@ class QueueRecord:
     # ── flows ──
 
     def next_in_turn(self) -> Iterator[TaskRecord]:
-        """For each priority the next unpartitioned task and the next partition's head (an aging queue: one of each)."""
+        """For each priority the next unpartitioned task of each handler, and the next partition's head.
+
+        An aging queue has one order for all priorities.
+        """
+        for line in self.plain.line.each():
+            yield from (self.tasks[key[2]] for key in self._first_of_each_rank(line))
+        for turn in self._first_of_each_rank(self.turns.walk()):
+            yield self.head(self.flows[turn[-1]])
+
+    def _first_of_each_rank(self, entries: Iterable[T]) -> Iterator[T]:
         ranks = set()
-        for key in self.plain.line.walk():
-            if (rank := 0 if self.aging_us else key[0]) not in ranks:
+        for entry in entries:
+            rank = 0 if self.aging_us else entry[0]
+            if rank not in ranks:
                 ranks.add(rank)
-                yield self.tasks[key[2]]
-        ranks = set()
-        for turn in self.turns.walk():
-            if (rank := 0 if self.aging_us else turn[0]) not in ranks:
-                ranks.add(rank)
-                yield self.head(self.flows[turn[-1]])
+                yield entry
 
     def flow(self, code: str) -> FlowRecord:
         """The flow of this code, born if need be. The first partition makes the unpartitioned tasks a flow, too."""

@@ -154,8 +154,11 @@ def _out_of_line(book: Book, flow: FlowRow, task: TaskRow) -> None:
 
 def return_parked(session: Session, book: Book, limit: int) -> int:
     """Put parked tasks that are owed a return back in their places, by their limits' keys; how many moved."""
+    if not book.row.limited:
+        return 0
     moved = 0
-    owing = session.owing(book.row.queue_id) if book.row.limited else []
+    book.limits.flush()  # a settle of this transaction may owe something
+    owing = session.owing(book.row.queue_id)
     book.limits.load(owing)
     for owed in owing:
         key = book.limits.change(owed)
