@@ -17,7 +17,7 @@ from taskmq.durations import Moment
 from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack
-from taskmq.queue import Partition
+from taskmq.queue import Limit, Partition
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
 
 BODY = encode(Envelope(args=msgspec.Raw(b'["' + b"x" * 96 + b'"]')))
@@ -31,13 +31,20 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def message(queue: str = "q", partition: str | None = None, delay: float | None = None) -> Message:
+def message(
+    queue: str = "q",
+    partition: str | None = None,
+    delay: float | None = None,
+    handler: str = "h",
+    limit: Limit | None = None,
+) -> Message:
     """One task."""
     return Message(
         id=new_id(),
         queue=queue,
-        handler="h",
+        handler=handler,
         body=BODY,
+        limit=limit,
         partition=Partition(partition) if partition else None,
         run_after=None if delay is None else Moment(round(delay * 1e6), relative=True),
     )

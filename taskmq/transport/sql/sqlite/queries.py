@@ -54,8 +54,8 @@ _STATES = {
 
 OVERDUE, RETRY_OVERDUE, RETRY_IN_LINE = 10, 11, 12
 _WANTED = "(:names IS NULL OR q.name IN (SELECT value FROM json_each(:names)))"
-# The counts know where tasks are; a task that is due and was not promoted yet, and one that waits in line for the end of
-# its delay, are counted apart. Both come from indexes that hold nothing else.
+# The counts know where tasks are. A task that is due and was not promoted yet, and one that waits in line for the end
+# of its delay, are counted apart; both come from indexes that hold nothing else.
 COUNTS = f"""
 SELECT h.queue_id, kind, priority, sum(n) FROM taskmq_counts c JOIN taskmq_handlers h USING (handler_id)
   JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
@@ -76,7 +76,8 @@ GROUP BY 1, 2 HAVING sum(n)>0 ORDER BY 1, 2
 """
 # The first of each priority's line and turn, found by stepping from one to the next; an aging queue has one of each.
 NEXT_IN_TURN = f"""
-WITH RECURSIVE wanted AS (SELECT q.queue_id, q.aging_us FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED}),
+WITH RECURSIVE
+wanted AS (SELECT q.queue_id, q.aging_us FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED}),
 rank(value) AS (SELECT 0 UNION ALL SELECT value+1 FROM rank WHERE value<9),
 heads(queue_id, seq) AS (
   SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state=1 AND t.s1=rank.value

@@ -54,7 +54,8 @@ INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, ava
   max_attempts, replays, created_at, retention, handler, handler_id, version, limit_key, limit_n, idem_key, key_mode,
   tags, attempt_log, body)
 SELECT :seq, id, :queue, :state, :lane, priority, :aging, :available_at, code, pweight, pmax, epoch, max_attempts,
-  replays+1, created_at, retention, handler, :handler, version, limit_key, limit_n, idem_key, key_mode, tags, attempt_log, body FROM taskmq_history WHERE id=:id
+  replays+1, created_at, retention, handler, :handler, version, limit_key, limit_n, idem_key, key_mode, tags,
+  attempt_log, body FROM taskmq_history WHERE id=:id
 """
 DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
 PURGED = f"""
