@@ -10,7 +10,7 @@ import msgspec
 
 from taskmq.cli.exits import FAILED, NOT_FOUND, OK
 from taskmq.cli.output import duration, echo_json, echo_table, iso, short_time
-from taskmq.state import Attempt, TaskInfo, TaskState
+from taskmq.state import Attempt, Progress, TaskInfo, TaskState
 from taskmq.transport.base import Inspect, QueueStats, WorkerInfo
 
 _TIMES = ("created_at", "available_at", "dispatch_at", "started_at", "finished_at", "lease_until", "delete_at")
@@ -47,6 +47,11 @@ def queue_json(queue: QueueStats) -> dict[str, Any]:
         "partitions": queue.partitions,
         "oldest_ready_seconds": None if age is None else age / 1e6,
         "by_priority": {str(priority): count for priority, count in queue.by_priority.items()},
+        "by_handler": dict(queue.by_handler),
+        "max_running": queue.config.max_running,
+        "max_queued": queue.config.max_queued,
+        "rate": msgspec.to_builtins(queue.config.rate),
+        "next_start_at": iso(queue.next_start_at),
     }
 
 
@@ -104,6 +109,8 @@ def echo_task(task: TaskInfo) -> None:
     fields = task_json(task)
     traceback, attempts = fields.pop("traceback"), fields.pop("attempts")
     fields["attempt"] = f"{fields['attempt']} of {fields.pop('max_attempts')}"
+    fields["limit"] = None if task.limit is None else f"{task.limit.key}: {task.limit.n} at once"
+    fields["progress"] = None if task.progress is None else progress_text(task.progress)
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is None or value is False or value in ("", [], {}):
@@ -114,6 +121,16 @@ def echo_task(task: TaskInfo) -> None:
         _echo_attempt(task.attempts[number], attempt["ended_at"])
     if traceback and (not task.attempts or task.attempts[-1].traceback != traceback):
         click.echo(f"\n{traceback.rstrip()}")
+
+
+def progress_text(progress: Progress) -> str:
+    """How far a task says it is, for people: ``30 of 120 (25%): reading``."""
+    text = f"{progress.done:g}"
+    if progress.total is not None:
+        text += f" of {progress.total:g}"
+        if progress.total > 0:
+            text += f" ({progress.done / progress.total:.0%})"
+    return text if progress.note is None else f"{text}: {progress.note}"
 
 
 def _echo_attempt(attempt: Attempt, ended_at: str) -> None:
