@@ -18,7 +18,7 @@ from taskmq.names import check_code, check_name
 from taskmq.options import PublishOptions, refuse_unknown
 from taskmq.state import TaskInfo, TaskState
 from taskmq.task import AsyncTask, P, R, Ref, Task, TaskOptions, ref
-from taskmq.transport.base import PUBLISH_BATCH, Publish, Store
+from taskmq.transport.base import PUBLISH_BATCH, Finding, Publish, Store
 from taskmq.transport.registry import open_store
 from taskmq.why import why
 
@@ -180,6 +180,15 @@ class App:
     def why(self, task_id: str) -> str:
         """Why the task does not run now, in words: what it waits for, who has it, how it ended; raises TaskNotFound."""
         return why(self.store, find_task(self.store, task_id))
+
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the store, its workers and this app's settings, errors first; empty: nothing was found.
+
+        A store that cannot be opened is a finding, not an error.
+        """
+        from taskmq.doctor import examine  # for operators: who only publishes never pays for it
+
+        return examine(self)
 
     def dead_letters(self, queue: str) -> DeadLetters:
         """The tasks of a queue that ended FAILED: list, replay, purge; raises InvalidArgument."""

@@ -18,6 +18,7 @@ _COMMANDS = {
     "queue": "Pause, resume, configure, purge and delete queues.",
     "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
+    "doctor": "Say what is wrong, and what to do about it.",
 }
 """Name → first line of help. The command is ``command`` in ``taskmq.cli.<name>``."""
 

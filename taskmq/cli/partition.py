@@ -35,11 +35,12 @@ def _opened(target: Target, queue: str, code: str) -> Iterator[PartitionControl]
 @command.command("list")
 @target_options
 @_queue
+@click.option("--stopped", is_flag=True, help="Only those that are paused, blocked or held by a dead task.")
 @json_option
-def list_partitions(target: Target, queue: str, as_json: bool) -> None:
+def list_partitions(target: Target, queue: str, stopped: bool, as_json: bool) -> None:
     """List the partitions of a queue that have something in line, running, blocked or stopped."""
     with opened_store(target) as store:
-        partitions = store.partitions(check_name("queue", queue))
+        partitions = store.partitions(check_name("queue", queue), stopped=stopped)
     _echo(partitions, as_json)
 
 
