@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from taskmq.cli.completion import complete_handlers, complete_queues
 from taskmq.cli.exits import FAILED, OK, CliError
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
@@ -33,8 +34,10 @@ def command() -> None:
 
 
 def _filters(function: _Command) -> _Command:
-    function = click.option("--handler", metavar="NAME", help="Only of this handler.")(function)
-    return click.option("--queue", metavar="NAME", help="Only of this queue.")(function)
+    function = click.option(
+        "--handler", metavar="NAME", shell_complete=complete_handlers, help="Only of this handler."
+    )(function)
+    return click.option("--queue", metavar="NAME", shell_complete=complete_queues, help="Only of this queue.")(function)
 
 
 def _selection(function: _Command) -> _Command:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from taskmq.cli.completion import complete_queues
 from taskmq.cli.exits import FAILED, NOT_FOUND, CliError
 from taskmq.cli.output import echo_json, echo_table, iso, json_option, short_time
 from taskmq.cli.target import Target, opened_store, target_options
@@ -16,7 +17,7 @@ from taskmq.control import PartitionControl
 from taskmq.names import check_code, check_name
 from taskmq.transport.base import PartitionInfo
 
-_queue = click.argument("queue", metavar="QUEUE")
+_queue = click.argument("queue", metavar="QUEUE", shell_complete=complete_queues)
 _code = click.argument("code", metavar="CODE")
 _COLUMNS = ("partition", "waiting", "running", "weight", "state", "worker")
 

@@ -6,6 +6,7 @@ from itertools import islice
 
 import click
 
+from taskmq.cli.completion import complete_handlers, complete_queues
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.cli.views import (
@@ -28,11 +29,11 @@ def command() -> None:
 
 @command.command("list")
 @target_options
-@click.option("--queue", metavar="NAME", help="Only of this queue.")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queues, help="Only of this queue.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(TaskState, case_sensitive=False), help="Repeatable."
 )
-@click.option("--handler", metavar="NAME", help="Only of this handler.")
+@click.option("--handler", metavar="NAME", shell_complete=complete_handlers, help="Only of this handler.")
 @click.option("--partition", metavar="CODE", help='Only of this partition; an ordered one starts with "!".')
 @click.option("--tag", metavar="TAG", help="Only with this tag.")
 @click.option(
