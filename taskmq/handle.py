@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from taskmq.durations import TEN_YEARS, Duration, seconds
 from taskmq.errors import ResultTimeout, TaskFailed, TaskNotFound
+from taskmq.names import check_id
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Store
 
@@ -112,8 +113,8 @@ class Handle(Generic[R]):
 
 
 def find_task(store: Store, task_id: str) -> TaskInfo:
-    """The task of this id; raises TaskNotFound."""
-    info = store.get([task_id])[0]
+    """The task of this id; raises TaskNotFound, InvalidArgument for what is no id."""
+    info = store.get([check_id(task_id)])[0]
     if info is None:
         _not_found(task_id)
     return info

@@ -13,6 +13,7 @@ from taskmq.cli.exits import FAILED, OK, CliError
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.cli.views import (
+    check_ids,
     echo_dead,
     echo_outcomes,
     echo_task,
@@ -43,7 +44,7 @@ def _filters(function: _Command) -> _Command:
 def _selection(function: _Command) -> _Command:
     """Either ids, or ``--all`` with filters."""
     function = click.option("--all", "everything", is_flag=True, help="All that --queue and --handler leave.")(function)
-    return click.argument("task_ids", metavar="[ID...]", nargs=-1)(_filters(function))
+    return click.argument("task_ids", metavar="[ID...]", nargs=-1, callback=check_ids)(_filters(function))
 
 
 def _check_selection(task_ids: tuple[str, ...], everything: bool, queue: str | None, handler: str | None) -> None:

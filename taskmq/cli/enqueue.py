@@ -18,6 +18,7 @@ from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.rows import Format
 from taskmq.cli.target import Target, open_app, target_options
 from taskmq.errors import UnknownHandler
+from taskmq.names import short
 
 if TYPE_CHECKING:
     from taskmq.app import App
@@ -145,10 +146,10 @@ def _parse(text: str | None, name: str, kind: type, what: str) -> Any:
         return None
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise click.UsageError(f"--{name} is not JSON: {error}; give {what}") from error
     if not isinstance(value, kind):
-        raise click.UsageError(f"--{name} {text} is JSON, but not {what}")
+        raise click.UsageError(f"--{name} {short(text)} is JSON, but not {what}")
     return value
 
 

@@ -85,6 +85,9 @@ def find_app(app: str | None) -> str:
 
 
 def _from_environment() -> Target:
+    from taskmq.config import refuse_misspelled_environment
+
+    refuse_misspelled_environment()
     return Target(os.environ.get("TASKMQ_APP"), os.environ.get("TASKMQ_URL"))
 
 
@@ -100,6 +103,9 @@ def _from_pyproject() -> Target:
         app, url = section.get("app"), section.get("url")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise ConfigError(f"{path.resolve()} cannot be read: {error}") from error
+    unknown = sorted(section.keys() - {"app", "url"})
+    if unknown:
+        raise ConfigError(f"[tool.taskmq] in {path.resolve()} has {unknown[0]!r}, which means nothing; known: app, url")
     for name, value in (("app", app), ("url", url)):
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"[tool.taskmq] {name} in {path.resolve()} must be text, not {value!r}")

@@ -11,6 +11,7 @@ from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.cli.views import (
     cancel_outcome,
+    check_ids,
     echo_outcomes,
     echo_task,
     echo_tasks,
@@ -72,7 +73,7 @@ def show(target: Target, task_id: str, as_json: bool) -> None:
 
 @command.command("cancel")
 @target_options
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, callback=check_ids)
 @json_option
 def cancel(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
     """Cancel tasks: what waits at once, what runs is asked to stop."""
@@ -83,7 +84,7 @@ def cancel(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
 
 @command.command("retry")
 @target_options
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, callback=check_ids)
 @json_option
 def retry(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
     """Queue failed tasks again, each with a new budget of attempts."""

@@ -10,6 +10,7 @@ import msgspec
 
 from taskmq.cli.exits import FAILED, NOT_FOUND, OK
 from taskmq.cli.output import duration, echo_json, echo_table, iso, short_time
+from taskmq.names import check_id, check_name
 from taskmq.state import Attempt, Progress, TaskInfo, TaskState
 from taskmq.transport.base import Inspect, QueueStats, WorkerInfo
 
@@ -19,6 +20,11 @@ _DEAD = ("id", "queue", "handler", "partition", "attempt", "died", "reason", "er
 
 
 _GONE = "not found: never published, or its retention is over"
+
+
+def check_ids(ctx: click.Context, param: click.Parameter, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of every argument that takes ids: what is no id is refused before anything is done."""
+    return tuple(check_id(task_id) for task_id in ids)
 
 
 def task_json(task: TaskInfo) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def purge_outcomes(store: Inspect, task_ids: Sequence[str]) -> Iterator[tuple[st
 
 def replay_outcomes(store: Inspect, task_ids: Sequence[str], queue: str | None) -> Iterator[tuple[str, int, str]]:
     """Queue dead letters again, and tell what became of each."""
-    replayed = store.replay(task_ids, queue)
+    replayed = store.replay(task_ids, None if queue is None else check_name("queue", queue))
     for task_id, done, task in zip(task_ids, replayed, store.get(task_ids), strict=True):
         if done:
             yield task_id, OK, f"queued again in {task.queue}" if task else "queued again"
