@@ -34,7 +34,7 @@ INTERRUPTED = 130
 
 EPILOG = """\b
 Exit codes:
-  0    done; a worker: stopped when asked to, nothing lost
+  0    done; a worker: stopped when asked to, nothing lost; doctor: no error found
   1    the operation failed, in whole or in part; doctor: it found an error
   2    usage or configuration: a wrong option, argument, file, URL or app; nothing was done
   3    not found: there is no such task or handler
