@@ -137,4 +137,6 @@ def _state(partition: PartitionInfo) -> str:
         return f"held by {partition.held_by}"
     if partition.blocked_until is not None:
         return f"blocked until {short_time(partition.blocked_until)}"
+    if partition.max_running is not None and partition.running >= partition.max_running:
+        return f"full (max_running={partition.max_running})"
     return "open"

@@ -292,6 +292,18 @@ def tampered_record(place: Place) -> None:
     place.sql("UPDATE taskmq_tasks SET body='{garbage'")
 
 
+def tampered(column: str, value: str) -> Callable[[Place], None]:
+    def tamper(place: Place) -> None:
+        store = place.store()
+        place.work(store)
+        for number in range(3):
+            place.publish(store, priority=number)
+        place.sql(f"UPDATE taskmq_tasks SET {column}={value} WHERE priority=0")
+
+    tamper.__name__ = f"tampered_{column}"
+    return tamper
+
+
 def short_lease_of_a_queue(place: Place) -> None:
     App("sqlite:///shop.db").queue("mail").configure(lease=1.0)
 
@@ -350,6 +362,24 @@ FAULTS = [
     Fault(two_versions, "warning", "versions", "different versions of taskmq: 1, 2", "upgrade"),
     Fault(silent_worker, "warning", "heartbeat", "w1 on h1 was last seen 25 s ago", "hangs"),
     Fault(tampered_record, "error", "content", "cannot be read: InvalidArgument: the stored task", "mend or delete"),
+    *[
+        Fault(tampered(column, value), "error", "content", "1 unfinished tasks have been changed", "mend the rows")
+        for column, value in (
+            ("body", "'{garbage'"),
+            ("body", "x'ff'"),
+            ("attempt_log", "'{garbage'"),
+            ("tags", "5"),
+            ("body", "7"),
+            ("state", "9"),
+            ("state", "'x'"),
+            ("attempts", "'few'"),
+            ("max_attempts", "'many'"),
+            ("available_at", "'soon'"),
+            ("expires_at", "'late'"),
+            ("handler", "x'ff'"),
+            ("code", "x'ff'"),
+        )
+    ],
 ]
 
 
@@ -381,8 +411,8 @@ def test_a_made_fault_is_found(taskmq: Taskmq, place: Place, by_handler: None, f
     hits = [one for one in found if one.check == fault.check and re.search(fault.text, one.text)]
     assert [one.level for one in hits] == [fault.level], found
     assert re.search(fault.fix, hits[0].fix)
-    follows = {"workers", "store"} if fault.make is damaged_pages else {"workers"}
-    assert [one for one in found if one.check not in {fault.check, *follows}] == [], "and nothing else"
+    follows = {"damaged_pages": {"store"}, "tampered_handler": {"handlers"}}.get(fault.make.__name__, set())
+    assert [one for one in found if one.check not in {fault.check, "workers", *follows}] == [], "and nothing else"
     ran = taskmq("doctor", *words, "--json")
     told = [one for one in ran.json if one["check"] == fault.check and re.search(fault.text, one["text"])]
     assert [(one["level"], bool(re.search(fault.fix, one["fix"]))) for one in told] == [(fault.level, True)]

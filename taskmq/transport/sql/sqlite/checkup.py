@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import disk_usage
+from typing import Any
 
 from taskmq.transport.base import Finding
 
@@ -23,7 +24,7 @@ LITTLE_ROOM, NO_ROOM = 256 * MIB, 32 * MIB
 BIG_WAL = 256 * MIB
 """The log is cut back to 64 MiB at each checkpoint that gets through."""
 PATIENCE = 5.0
-"""Seconds for the look at the pages; what it has not reached by then is not looked at."""
+"""Seconds for each look at all pages, or at all tasks; what takes longer is not looked at."""
 LATE = 10_000_000
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -33,6 +34,21 @@ SELECT count(*), min(due_at) FROM (SELECT due_at FROM taskmq_tasks t JOIN taskmq
   WHERE q.namespace=:namespace AND state=0 AND due_at<=:before LIMIT 1000)
 WHERE EXISTS (SELECT 1 FROM taskmq_workers WHERE namespace=:namespace AND expires_at>:now)
 """
+
+_JSON = {"body": "object", "attempt_log": "array", "tags": "array"}
+_INTEGERS = ("attempts", "max_attempts", "epoch", "priority", "available_at", "expires_at", "deadline_at", "due_at")
+_TEXTS = ("id", "handler", "code")
+_WRONG = (
+    "typeof(state)<>'integer' OR state NOT BETWEEN 0 AND 3",  # 4 and above are ended, which these are not
+    *(
+        f"{name} NOTNULL AND CASE WHEN typeof({name})='text' AND json_valid({name}) THEN json_type({name})<>'{kind}' "
+        "ELSE 1 END"
+        for name, kind in _JSON.items()
+    ),
+    *(f"typeof({name}) NOT IN ('integer', 'null')" for name in _INTEGERS),
+    *(f"typeof({name}) NOT IN ('text', 'null')" for name in _TEXTS),
+)
+DAMAGED_TASKS = f"SELECT count(*), min(id) FROM taskmq_tasks WHERE {' OR '.join(_WRONG)}"
 
 
 def checkup(path: str, connection: sqlite3.Connection, namespace: str) -> list[Finding]:
@@ -45,6 +61,7 @@ def checkup(path: str, connection: sqlite3.Connection, namespace: str) -> list[F
         *room(path),
         *log_size(path),
         *integrity(path, connection),
+        *content(connection),
         *promotion(connection, namespace),
     ]
 
@@ -151,18 +168,11 @@ def log_size(path: str) -> Iterator[Finding]:
 
 def integrity(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     """Pages that are damaged, as far as a few seconds go."""
-    end = time.monotonic() + PATIENCE
-    connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
     try:
-        answer = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return
-        raise
+        row = _in_time(connection, "PRAGMA quick_check(1)")
+        answer = "ok" if row is None else str(row[0])
     except sqlite3.DatabaseError as error:
         answer = str(error)
-    finally:
-        connection.set_progress_handler(None, 0)
     if answer != "ok":
         yield Finding(
             check="integrity",
@@ -170,6 +180,32 @@ def integrity(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
             text=f"{path} is damaged: {' '.join(answer.split())}",
             fix="stop the workers; restore a backup, or rescue what is left: sqlite3 old.db .recover | sqlite3 new.db",
         )
+
+
+def content(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Unfinished tasks in whose rows there is what taskmq never writes, as far as a few seconds go."""
+    row = _in_time(connection, DAMAGED_TASKS)
+    if row is not None and row[0]:
+        yield Finding(
+            check="content",
+            level="error",
+            text=f"{row[0]:,} unfinished tasks have been changed by another program, e.g. {row[1]!r}; they are unusable",
+            fix="stop the workers and mend the rows of taskmq_tasks, or delete them; one may stop its whole queue",
+        )
+
+
+def _in_time(connection: sqlite3.Connection, statement: str) -> Any:
+    """The first row, or None when it takes too long."""
+    end = time.monotonic() + PATIENCE
+    connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+    try:
+        return connection.execute(statement).fetchone()
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+            return None
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def promotion(connection: sqlite3.Connection, namespace: str) -> Iterator[Finding]:
