@@ -189,7 +189,7 @@ def content(connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(
             check="content",
             level="error",
-            text=f"{row[0]:,} unfinished tasks have been changed by another program, e.g. {row[1]!r}; they are unusable",
+            text=f"{row[0]:,} unfinished tasks have been changed by another program, e.g. {row[1]!r}; they cannot run",
             fix="stop the workers and mend the rows of taskmq_tasks, or delete them; one may stop its whole queue",
         )
 
