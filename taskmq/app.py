@@ -14,11 +14,11 @@ from taskmq.errors import ConfigError, InvalidArgument, TransportError
 from taskmq.handle import Handle, find_task
 from taskmq.hooks import Event, Hook, Hooks
 from taskmq.message import Message
-from taskmq.names import check_code, check_name
+from taskmq.names import check_code, check_name, short
 from taskmq.options import PublishOptions, refuse_unknown
 from taskmq.state import TaskInfo, TaskState
 from taskmq.task import AsyncTask, P, R, Ref, Task, TaskOptions, ref
-from taskmq.transport.base import PUBLISH_BATCH, Publish, Store
+from taskmq.transport.base import PUBLISH_BATCH, Finding, Publish, Store
 from taskmq.transport.registry import open_store
 from taskmq.why import why
 
@@ -154,7 +154,7 @@ class App:
     # ── looking and operating ────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, task_id: str) -> TaskInfo:
-        """The task of this id as it stands; raises TaskNotFound, TransportError."""
+        """The task of this id as it stands; raises TaskNotFound, InvalidArgument, TransportError."""
         return find_task(self.store, task_id)
 
     def tasks(
@@ -181,6 +181,15 @@ class App:
         """Why the task does not run now, in words: what it waits for, who has it, how it ended; raises TaskNotFound."""
         return why(self.store, find_task(self.store, task_id))
 
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the store, its workers and this app's settings, errors first; empty: nothing was found.
+
+        A store that cannot be opened is a finding, not an error.
+        """
+        from taskmq.doctor import examine  # for operators: who only publishes never pays for it
+
+        return examine(self)
+
     def dead_letters(self, queue: str) -> DeadLetters:
         """The tasks of a queue that ended FAILED: list, replay, purge; raises InvalidArgument."""
         return DeadLetters(self.store, check_name("queue", queue))
@@ -191,6 +200,7 @@ class App:
         """A worker in this process, to be used as a context manager; for the options see ``Worker``."""
         from taskmq.worker.worker import Worker  # who only publishes never pays for it
 
+        refuse_unknown("worker option", options, list(inspect.signature(Worker).parameters)[1:])
         return Worker(self, **options)
 
     def run_worker(self, **options: Any) -> int:
@@ -215,7 +225,7 @@ class App:
 
     def _register(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         if not callable(function):
-            raise InvalidArgument(f"app.task takes a function, not {function!r}; a name is given as name=…")
+            raise InvalidArgument(f"app.task takes a function, not {short(function)}; a name is given as name=…")
         kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
         task: Task[..., Any] = kind(self, function, options)
         with self._lock:
@@ -248,7 +258,7 @@ def _as_config(config: Config | str | None, settings: ConfigSettings) -> Config:
 
 def _checked(message: Any) -> Message:
     if not isinstance(message, Message):
-        raise InvalidArgument(f"{message!r} is not a message: give what task.message(…) returns")
+        raise InvalidArgument(f"{short(message)} is not a message: give what task.message(…) returns")
     return message
 
 

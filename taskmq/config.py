@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypedDict
+from urllib.parse import urlsplit
 
 from taskmq.durations import Duration, seconds
 from taskmq.errors import ConfigError, InvalidArgument
-from taskmq.names import check_int, check_name
+from taskmq.names import check_int, check_name, short
 from taskmq.queue import QueueConfig
 from taskmq.urls import without_secrets
 
 KIB = 1024
 DEFAULT_URL = "sqlite:///taskmq.db"
 MAX_BODY = 900 * KIB
+ENVIRONMENT = ("TASKMQ_URL", "TASKMQ_APP")
 
 
 def _default_url() -> str:
+    refuse_misspelled_environment()
     return os.environ.get("TASKMQ_URL") or DEFAULT_URL
+
+
+def refuse_misspelled_environment() -> None:
+    """Raise ConfigError for a variable that was surely meant to be one of ours, before another store is used instead.
+
+    Only near misses of a variable that is not set: others may belong to programs around us.
+    """
+    missing = [name for name in ENVIRONMENT if not os.environ.get(name)]
+    for name in os.environ:
+        near = difflib.get_close_matches(name, missing, n=1, cutoff=0.85)
+        if near and name not in ENVIRONMENT:
+            raise ConfigError(f"the environment has {name}, which means nothing: did you mean {near[0]}?")
 
 
 class ConfigSettings(TypedDict, total=False):
@@ -105,6 +121,12 @@ def _check_url(url: Any) -> None:
     if not isinstance(url, str) or "://" not in url:
         shown = repr(without_secrets(url)) if isinstance(url, str) else repr(url)
         raise InvalidArgument(f"url {shown} is not a store's URL, e.g. {DEFAULT_URL}")
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise InvalidArgument(f"url {without_secrets(url)!r} cannot be read: {error}") from None
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in url):
+        raise InvalidArgument(f"url {without_secrets(url)!r} is not text: it has bytes that are not UTF-8")
 
 
 def _check_namespace(namespace: Any) -> None:
@@ -114,8 +136,8 @@ def _check_namespace(namespace: Any) -> None:
 
 def _check_queues(queues: Any) -> None:
     if not isinstance(queues, Mapping):
-        raise InvalidArgument(f"queues must map names to QueueConfig, not be {queues!r}")
+        raise InvalidArgument(f"queues must map names to QueueConfig, not be {short(queues)}")
     for name, config in queues.items():
         check_name("queue", name)
         if not isinstance(config, QueueConfig):
-            raise InvalidArgument(f"queue {name!r} has {config!r} instead of a QueueConfig")
+            raise InvalidArgument(f"queue {name!r} has {short(config)} instead of a QueueConfig")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from taskmq.errors import InvalidArgument
-from taskmq.names import check_code, check_key, check_name
+from taskmq.names import check_code, check_id, check_key, check_name, short
 from taskmq.options import refuse_unknown
 from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
@@ -147,7 +147,7 @@ class DeadLetters:
 
     def replay(self, *task_ids: str, queue: str | None = None) -> Replayed:
         """Queue these again with a new budget of attempts, in ``queue`` or their own; False for what is not dead."""
-        return self._store.replay(task_ids, _target(queue))
+        return self._store.replay([check_id(task_id) for task_id in task_ids], _target(queue))
 
     def replay_all(self, queue: str | None = None) -> int:
         """Queue all of them again with a new budget; returns how many there were."""
@@ -171,7 +171,7 @@ def task_query(
     tag: str | None = None,
 ) -> TaskQuery:
     """The tasks for which every given condition holds; raises InvalidArgument for an unknown state."""
-    states = (state,) if isinstance(state, str) else tuple(state)
+    states = tuple(state) if isinstance(state, Iterable) and not isinstance(state, str) else (state,)
     return TaskQuery(
         store,
         Find(
@@ -193,4 +193,4 @@ def _state(value: Any) -> TaskState:
     try:
         return TaskState(value)
     except ValueError:
-        raise InvalidArgument(f"state {value!r} is none of {', '.join(TaskState)}") from None
+        raise InvalidArgument(f"state {short(value)} is none of {', '.join(TaskState)}") from None

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from taskmq.errors import InvalidArgument
+from taskmq.names import short
 
 Duration = float | int | str | timedelta
 """Seconds, text like ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``, ``"250ms"``, or a timedelta."""
@@ -34,7 +35,7 @@ def seconds(what: str, value: Any, low: float, high: float) -> float:
     """A duration in seconds within a range; raises InvalidArgument and names ``what``."""
     number = _as_seconds(what, value)
     if not low <= number <= high:
-        raise InvalidArgument(f"{what} {value!r} is not within {_human(low)} to {_human(high)}")
+        raise InvalidArgument(f"{what} {short(value)} is not within {_human(low)} to {_human(high)}")
     return number
 
 
@@ -70,7 +71,9 @@ def _as_seconds(what: str, value: Any) -> float:
             number = math.inf
         if math.isfinite(number):
             return number
-    raise InvalidArgument(f'{what} {value!r} is not a duration: give seconds, text like "30s" or "5m", or a timedelta')
+    raise InvalidArgument(
+        f'{what} {short(value)} is not a duration: give seconds, text like "30s" or "5m", or a timedelta'
+    )
 
 
 def _human(number: float) -> str:

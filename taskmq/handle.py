@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from taskmq.durations import TEN_YEARS, Duration, seconds
 from taskmq.errors import ResultTimeout, TaskFailed, TaskNotFound
+from taskmq.names import check_id
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Store
 
@@ -17,6 +18,8 @@ R = TypeVar("R")
 FIRST_PAUSE = 0.010
 LONGEST_PAUSE = 0.250
 _GROWTH = 1.5
+WATCH = 5.0
+"""Most seconds in one watch: a driver that blocks in C sees an interrupt at its end, if not earlier."""
 
 
 class Handle(Generic[R]):
@@ -59,7 +62,7 @@ class Handle(Generic[R]):
         return state
 
     def result(self, timeout: Duration | None = None) -> R:
-        """Wait until the task has ended and return what its handler returned.
+        """Wait until the task has ended and return what its handler returned; the store wakes it, where it can.
 
         ``timeout``: seconds, ``"5m"`` or timedelta; None waits as long as it takes. The result has the type of the
         handler's return annotation if this app knows the handler, else it is plain JSON data.
@@ -67,25 +70,32 @@ class Handle(Generic[R]):
         Raises TaskFailed if the task ended FAILED, CANCELLED or EXPIRED, and ResultTimeout if the time is over; then
         the task goes on.
         """
-        pauses = _pauses(timeout)
+        end = _end(timeout)
         while not (info := self.info()).state.terminal:
-            time.sleep(self._next(pauses, timeout))
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._timed_out(timeout)
+            self._store.watch(self.id, min(left, WATCH))  # whatever it says: it may be woken early, so look again
         return self._result(info)
 
     async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109  # the twin of result(timeout)
-        """``result`` for coroutines; no thread is held while it waits."""
+        """``result`` for coroutines; between its looks, every 10 ms at first and 250 ms later, it holds no thread.
+
+        It looks rather than watches, because a watch blocks a thread: a thousand waiting coroutines would need a
+        thousand of them.
+        """
         import asyncio  # not at the top: it would cost every import of taskmq 35 ms
 
-        pauses = _pauses(timeout)
-        while not (info := await asyncio.to_thread(self.info)).state.terminal:  # noqa: ASYNC110  # it ends elsewhere
-            await asyncio.sleep(self._next(pauses, timeout))
+        pauses = _pauses(_end(timeout))
+        while not (info := await asyncio.to_thread(self.info)).state.terminal:
+            pause = next(pauses, None)
+            if pause is None:
+                raise self._timed_out(timeout)
+            await asyncio.sleep(pause)
         return self._result(info)
 
-    def _next(self, pauses: Iterator[float], timeout: Duration | None) -> float:
-        pause = next(pauses, None)
-        if pause is None:
-            raise ResultTimeout(f"task {self.id} has not ended within {timeout} (a number is seconds); it goes on")
-        return pause
+    def _timed_out(self, timeout: Duration | None) -> ResultTimeout:
+        return ResultTimeout(f"task {self.id} has not ended within {timeout} (a number is seconds); it goes on")
 
     def _result(self, info: TaskInfo) -> R:
         if info.state is not TaskState.SUCCEEDED:
@@ -103,8 +113,8 @@ class Handle(Generic[R]):
 
 
 def find_task(store: Store, task_id: str) -> TaskInfo:
-    """The task of this id; raises TaskNotFound."""
-    info = store.get([task_id])[0]
+    """The task of this id; raises TaskNotFound, InvalidArgument for what is no id."""
+    info = store.get([check_id(task_id)])[0]
     if info is None:
         _not_found(task_id)
     return info
@@ -114,9 +124,13 @@ def _not_found(task_id: str) -> NoReturn:
     raise TaskNotFound(f"there is no task {task_id}: it was never published, or the retention of its record is over")
 
 
-def _pauses(timeout: Duration | None) -> Iterator[float]:
+def _end(timeout: Duration | None) -> float:
+    """When the waiting ends, by the monotonic clock; raises InvalidArgument for what is no duration."""
+    return math.inf if timeout is None else time.monotonic() + seconds("timeout", timeout, 0.0, TEN_YEARS)
+
+
+def _pauses(end: float) -> Iterator[float]:
     """Seconds to wait before each further look, growing; it ends when the time is over."""
-    end = math.inf if timeout is None else time.monotonic() + seconds("timeout", timeout, 0.0, TEN_YEARS)
     pause = FIRST_PAUSE
     while (left := end - time.monotonic()) > 0:
         yield min(pause, left)

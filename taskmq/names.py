@@ -9,6 +9,7 @@ from typing import Any
 from taskmq.errors import InvalidArgument
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}\Z")
+_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_PRIORITY = 9
 MAX_CODE_BYTES = 255
 MAX_KEY_BYTES = 512
@@ -17,7 +18,7 @@ MAX_KEY_BYTES = 512
 def check_name(what: str, value: Any) -> str:
     """A queue's or handler's name; raises InvalidArgument."""
     if not isinstance(value, str) or not _NAME.match(value):
-        raise InvalidArgument(f"{what} {_short(value)} is not 1 to 128 characters of A-Za-z0-9_.:/{{}}-")
+        raise InvalidArgument(f"{what} {short(value)} is not 1 to 128 characters of A-Za-z0-9_.:/{{}}-")
     return value
 
 
@@ -31,34 +32,50 @@ def check_key(what: str, value: Any) -> str:
     return _check_text(what, value, MAX_KEY_BYTES)
 
 
+def check_id(value: Any) -> str:
+    """A task's id: 32 lower-case hex digits; raises InvalidArgument."""
+    if not isinstance(value, str) or not _ID.match(value):
+        raise InvalidArgument(f"{short(value)} is no task id: 32 hex digits, as taskmq task list shows them")
+    return value
+
+
 def check_priority(value: Any) -> int:
     """A priority: an int from 0 to 9, nothing that merely looks like one; raises InvalidArgument."""
     if type(value) is not int or not 0 <= value <= MAX_PRIORITY:
-        raise InvalidArgument(f"priority {_short(value)} is not an integer from 0 to 9 (larger is more urgent)")
+        raise InvalidArgument(f"priority {short(value)} is not an integer from 0 to 9 (larger is more urgent)")
     return value
 
 
 def check_int(what: str, value: Any, low: int, high: int) -> int:
     """A plain int within a range; raises InvalidArgument."""
     if type(value) is not int or not low <= value <= high:
-        raise InvalidArgument(f"{what} {_short(value)} is not an integer from {low:,} to {high:,}")
+        raise InvalidArgument(f"{what} {short(value)} is not an integer from {low:,} to {high:,}")
     return value
 
 
 def _check_text(what: str, value: Any, max_bytes: int) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"{what} {_short(value)} is not text")
+        raise InvalidArgument(f"{what} {short(value)} is not text")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InvalidArgument(f"{what} {_short(value)} has a lone surrogate, which is not text") from None
+        raise InvalidArgument(f"{what} {short(value)} has a lone surrogate, which is not text") from None
     if not 1 <= size <= max_bytes:
-        raise InvalidArgument(f"{what} {_short(value)} is {size} bytes long; 1 to {max_bytes} are allowed")
-    if any(unicodedata.category(c) == "Cc" for c in value):
-        raise InvalidArgument(f"{what} {_short(value)} has a control character")
+        raise InvalidArgument(f"{what} {short(value)} is {size} bytes long; 1 to {max_bytes} are allowed")
+    if has_control(value):
+        raise InvalidArgument(f"{what} {short(value)} has a control character")
     return value
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def has_control(text: str) -> bool:
+    """Whether text has a control character in it: NUL, line ends, terminal escapes."""
+    return any(unicodedata.category(c) == "Cc" for c in text)
+
+
+def short(value: Any) -> str:
+    """A wrong value for a message: at most 60 characters of its repr, which may be huge or fail itself."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python turns into text; a class whose repr raises
+        text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 from taskmq.codec import RetryWire
 from taskmq.durations import Duration, Moment, microseconds, moment
 from taskmq.errors import InvalidArgument, PayloadTooLarge
-from taskmq.names import check_code, check_key, check_name, check_priority
+from taskmq.names import check_code, check_key, check_name, check_priority, has_control, short
 from taskmq.policy.retry import Retry
 from taskmq.queue import Limit, Partition
 
@@ -118,7 +118,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 
 def _delay(value: Any) -> Moment:
     if isinstance(value, datetime):
-        raise InvalidArgument(f"delay {value!r} is a moment: give it as run_after")
+        raise InvalidArgument(f"delay {short(value)} is a moment: give it as run_after")
     return moment("delay", value)
 
 
@@ -128,19 +128,19 @@ def _partition(value: Any) -> Partition:
 
 def _ordered_by(value: Any) -> Partition:
     if not isinstance(value, str):
-        raise InvalidArgument(f"ordered_by {value!r} is not text")
+        raise InvalidArgument(f"ordered_by {short(value)} is not text")
     return Partition("!" + check_code(value))
 
 
 def _key_until(value: Any) -> str:
     if value not in ("retention", "finished"):
-        raise InvalidArgument(f'key_until {value!r} is neither "retention" nor "finished"')
+        raise InvalidArgument(f'key_until {short(value)} is neither "retention" nor "finished"')
     return str(value)
 
 
 def _limit(value: Any) -> Limit:
     if not isinstance(value, Limit):
-        raise InvalidArgument(f"limit {value!r} is not a Limit, e.g. Limit('user:7', 2)")
+        raise InvalidArgument(f"limit {short(value)} is not a Limit, e.g. Limit('user:7', 2)")
     return value
 
 
@@ -164,7 +164,7 @@ _NEVER_NONE = frozenset({"queue", "priority", "key_until"})
 
 def _retry(value: Any, message: dict[str, Any], envelope: dict[str, Any]) -> None:
     if not isinstance(value, Retry):
-        raise InvalidArgument(f"retry {value!r} is not a Retry, e.g. Retry(max_attempts=5)")
+        raise InvalidArgument(f"retry {short(value)} is not a Retry, e.g. Retry(max_attempts=5)")
     if value.on != (Exception,) or value.never:
         raise InvalidArgument("retry on and never are classes and cannot be sent: they belong to @app.task(retry=…)")
     message["max_attempts"] = value.max_attempts
@@ -177,13 +177,16 @@ def _timeout(value: Any, _message: dict[str, Any], envelope: dict[str, Any]) -> 
 
 def _headers(value: Any, _message: dict[str, Any], envelope: dict[str, Any]) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for item in value.items() for text in item):
-        raise InvalidArgument(f"headers must map text to text, not be {value!r}")
+        raise InvalidArgument(f"headers must map text to text, not be {short(value)}")
+    for text in (text for item in value.items() for text in item):
+        if has_control(text):
+            raise InvalidArgument(f"headers: {short(text)} has a control character")
     envelope["headers"] = dict(value)
 
 
 def _tags(value: Any, message: dict[str, Any], envelope: dict[str, Any]) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidArgument(f"tags must be a list of texts, not {value!r}")
+        raise InvalidArgument(f"tags must be a list of texts, not {short(value)}")
     if len(value) > MAX_TAGS:
         raise InvalidArgument(f"{len(value)} tags are more than {MAX_TAGS}")
     envelope["tags"] = [check_key("tag", tag) for tag in value]

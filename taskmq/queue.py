@@ -11,7 +11,7 @@ from typing import Literal
 
 from taskmq.durations import Duration, microseconds, seconds
 from taskmq.errors import InvalidArgument
-from taskmq.names import check_code, check_int, check_key
+from taskmq.names import check_code, check_int, check_key, short
 
 Order = Literal["strict", "aging"]
 OnDead = Literal["continue", "hold"]
@@ -39,8 +39,8 @@ class Rate:
     def parse(cls, text: str) -> Rate:
         """``"100/s"``, ``"5/m"`` or ``"20/h"``; raises InvalidArgument for anything else."""
         count, slash, unit = text.partition("/")
-        if not slash or not count.isascii() or not count.isdigit() or unit not in _PERIODS:
-            raise InvalidArgument(f'rate {text!r} is not of the form "N/s", "N/m" or "N/h"')
+        if not slash or not count.isascii() or not count.isdigit() or len(count) > 9 or unit not in _PERIODS:
+            raise InvalidArgument(f'rate {short(text)} is not of the form "N/s", "N/m" or "N/h"')
         return cls(count=int(count), per=_PERIODS[unit])
 
 
@@ -73,7 +73,7 @@ class QueueConfig:
     def __post_init__(self) -> None:
         check_int("queue weight", self.weight, 1, MAX_WEIGHT)
         if self.order not in ("strict", "aging"):
-            raise InvalidArgument(f'queue order {self.order!r} is neither "strict" nor "aging"')
+            raise InvalidArgument(f'queue order {short(self.order)} is neither "strict" nor "aging"')
         seconds("aging_step", self.aging_step, 1.0, 3600.0)
         for name in ("max_running", "max_queued"):
             value = getattr(self, name)
@@ -82,11 +82,11 @@ class QueueConfig:
         if isinstance(self.rate, str):
             object.__setattr__(self, "rate", Rate.parse(self.rate))
         elif self.rate is not None and not isinstance(self.rate, Rate):
-            raise InvalidArgument(f'rate {self.rate!r} is neither text like "100/s" nor a Rate')
+            raise InvalidArgument(f'rate {short(self.rate)} is neither text like "100/s" nor a Rate')
         if not isinstance(self.paused, bool):
-            raise InvalidArgument(f"paused must be True or False, not {self.paused!r}")
+            raise InvalidArgument(f"paused must be True or False, not {short(self.paused)}")
         if self.on_dead not in ("continue", "hold"):
-            raise InvalidArgument(f'on_dead {self.on_dead!r} is neither "continue" nor "hold"')
+            raise InvalidArgument(f'on_dead {short(self.on_dead)} is neither "continue" nor "hold"')
         if self.lease is not None:
             seconds("queue lease", self.lease, 0.2, 3600.0)
 

@@ -20,6 +20,7 @@ import msgspec
 
 from taskmq.codec import EMPTY_ARGS, EMPTY_KWARGS
 from taskmq.errors import InvalidArgument
+from taskmq.names import short
 
 _encode = msgspec.json.Encoder().encode
 _decode_any = msgspec.json.Decoder().decode
@@ -287,7 +288,7 @@ def _fault(value: Any, classes: tuple[type, ...]) -> str | None:
     elif isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) and not isinstance(key, classes):
-                return f"the key {key!r} is not text"
+                return f"the key {short(key)} is not text"
         items = value.values()
     else:
         return f"{kind.__name__} would not arrive as one"

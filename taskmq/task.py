@@ -16,7 +16,7 @@ from taskmq.errors import InvalidArgument, PayloadTooLarge
 from taskmq.handle import Handle
 from taskmq.ids import new_id
 from taskmq.message import Message
-from taskmq.names import check_name
+from taskmq.names import check_name, short
 from taskmq.options import PublishOptions, check_options, check_timeout, refuse_unknown
 from taskmq.policy.retry import Retry
 from taskmq.signature import Signature
@@ -153,12 +153,12 @@ class Task(BoundTask[P, R]):
         self.function = function
         self.retry = options.get("retry", Retry())
         if not isinstance(self.retry, Retry):
-            raise InvalidArgument(f"retry {self.retry!r} is not a Retry, e.g. Retry(max_attempts=5)")
+            raise InvalidArgument(f"retry {short(self.retry)} is not a Retry, e.g. Retry(max_attempts=5)")
         timeout = options.get("timeout")
         self.timeout = None if timeout is None else check_timeout(timeout)
         self.pool = options.get("pool")
         if self.pool is not None and self.pool not in get_args(Pool):
-            raise InvalidArgument(f"pool {self.pool!r} is none of {', '.join(get_args(Pool))}")
+            raise InvalidArgument(f"pool {short(self.pool)} is none of {', '.join(get_args(Pool))}")
         super().__init__(app, name, lambda: self.signature, self._base_fields(options), {})
         self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__

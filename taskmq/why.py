@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from taskmq.queue import Rate
 from taskmq.state import TaskInfo, TaskState
-from taskmq.transport.base import PartitionInfo, QueueStats, Store
+from taskmq.transport.base import PartitionInfo, QueueStats, Store, WorkerInfo
 
 
 def why(store: Store, task: TaskInfo) -> str:
@@ -17,14 +18,13 @@ def why(store: Store, task: TaskInfo) -> str:
         return f"it is not due before {_time(task.available_at)}"
     (queue,) = store.stats([task.queue])
     partition = next(iter(store.partitions(task.queue, [task.partition])), None) if task.partition else None
-    if queue.config.paused:
-        return f"its queue {task.queue} is paused: taskmq queue resume {task.queue}"
-    held = _held_back(task, partition)
-    if held is not None:
-        return held
-    if task.state is TaskState.RETRYING:
-        return f"its attempt {task.attempt} failed; it is tried again at {_time(task.available_at)}"
-    return _waiting(store, task, queue)
+    return (
+        _stopped(task, queue, partition)
+        or _retried(task)
+        or _limited(store, task)
+        or _crowded(task, queue, partition)
+        or _waiting(task, queue, [worker for worker in store.workers() if task.queue in worker.queues])
+    )
 
 
 def _ended(task: TaskInfo) -> str:
@@ -32,8 +32,10 @@ def _ended(task: TaskInfo) -> str:
     return f"it ended {task.state} at {_time(task.finished_at)}{because}"
 
 
-def _held_back(task: TaskInfo, partition: PartitionInfo | None) -> str | None:
-    """What its partition does to it."""
+def _stopped(task: TaskInfo, queue: QueueStats, partition: PartitionInfo | None) -> str | None:
+    """Its queue or its partition does not go on at all."""
+    if queue.config.paused:
+        return f"its queue {task.queue} is paused: taskmq queue resume {task.queue}"
     if partition is None:
         return None
     what = f"its partition {partition.code}"
@@ -48,11 +50,50 @@ def _held_back(task: TaskInfo, partition: PartitionInfo | None) -> str | None:
     return None
 
 
-def _waiting(store: Store, task: TaskInfo, queue: QueueStats) -> str:
+def _retried(task: TaskInfo) -> str | None:
+    if task.state is TaskState.RETRYING:
+        return f"its attempt {task.attempt} failed; it is tried again at {_time(task.available_at)}"
+    return None
+
+
+def _limited(store: Store, task: TaskInfo) -> str | None:
+    """As many tasks as may run at once have its limit's key."""
+    if task.limit is None:
+        return None
+    key, most = task.limit.key, task.limit.n
+    info = next(iter(store.limits([key])), None)
+    if info is not None and info.running >= most:
+        return (
+            f"its limit {key} is reached: {info.running} tasks with this key run and it lets {most} run at once; "
+            f"{info.parked} are parked until one of them ends"
+        )
+    if task.parked:
+        return f"it was parked because its limit {key} (n={most}) was reached; a slot is free, it returns in its turn"
+    return None
+
+
+def _crowded(task: TaskInfo, queue: QueueStats, partition: PartitionInfo | None) -> str | None:
+    """As many tasks as may run at once, or start in a while, have its partition or its queue."""
+    if partition is not None and partition.max_running is not None and partition.running >= partition.max_running:
+        return (
+            f"its partition {partition.code} runs {partition.running} tasks, as many as it may "
+            f"(max_running={partition.max_running})"
+        )
+    config = queue.config
+    if config.max_running is not None and queue.running >= config.max_running:
+        return (
+            f"its queue {task.queue} runs {queue.running} tasks, as many as it may (max_running={config.max_running})"
+        )
+    if isinstance(config.rate, Rate) and queue.next_start_at is not None:
+        return (
+            f"its queue {task.queue} has started as many tasks as its rate allows, {config.rate.count} in "
+            f"{config.rate.per:g} s; the next one may start at {_time(queue.next_start_at)}"
+        )
+    return None
+
+
+def _waiting(task: TaskInfo, queue: QueueStats, workers: list[WorkerInfo]) -> str:
     """Nothing holds it; it waits for its turn, or for a worker."""
-    if queue.config.max_running is not None and queue.running >= queue.config.max_running:
-        return f"its queue {task.queue} runs as many tasks as it may (max_running={queue.config.max_running})"
-    workers = [worker for worker in store.workers() if task.queue in worker.queues]
     if not workers:
         return f"no worker subscribes to its queue {task.queue}"
     if all(worker.handlers and task.handler not in worker.handlers for worker in workers):
@@ -60,9 +101,10 @@ def _waiting(store: Store, task: TaskInfo, queue: QueueStats) -> str:
         return f"no worker of its queue knows the handler {task.handler}: {names}"
     above = sum(count for priority, count in queue.by_priority.items() if priority > task.priority)
     same = queue.by_priority.get(task.priority, 0)
+    busy, slots = sum(worker.running for worker in workers), sum(worker.concurrency for worker in workers)
     return (
-        f"it waits for its turn: {above} ready tasks of queue {task.queue} are more urgent, {same - 1} others have its "
-        f"priority, and {len(workers)} workers subscribe"
+        f"it waits for its turn: {above} ready tasks of queue {task.queue} are more urgent, {max(0, same - 1)} others "
+        f"have its priority, and {len(workers)} workers subscribe, with {busy} of their {slots} slots busy"
     )
 
 

@@ -23,8 +23,9 @@ def shop(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {"PYTHONPATH": str(ROOT)}  # this tree, not the one that the environment has installed
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={}
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=env
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
+from taskmq.cli.completion import complete_handlers, complete_queues
 from taskmq.cli.exits import FAILED, OK, CliError
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.cli.views import (
+    check_ids,
     echo_dead,
     echo_outcomes,
     echo_task,
@@ -33,14 +35,16 @@ def command() -> None:
 
 
 def _filters(function: _Command) -> _Command:
-    function = click.option("--handler", metavar="NAME", help="Only of this handler.")(function)
-    return click.option("--queue", metavar="NAME", help="Only of this queue.")(function)
+    function = click.option(
+        "--handler", metavar="NAME", shell_complete=complete_handlers, help="Only of this handler."
+    )(function)
+    return click.option("--queue", metavar="NAME", shell_complete=complete_queues, help="Only of this queue.")(function)
 
 
 def _selection(function: _Command) -> _Command:
     """Either ids, or ``--all`` with filters."""
     function = click.option("--all", "everything", is_flag=True, help="All that --queue and --handler leave.")(function)
-    return click.argument("task_ids", metavar="[ID...]", nargs=-1)(_filters(function))
+    return click.argument("task_ids", metavar="[ID...]", nargs=-1, callback=check_ids)(_filters(function))
 
 
 def _check_selection(task_ids: tuple[str, ...], everything: bool, queue: str | None, handler: str | None) -> None:

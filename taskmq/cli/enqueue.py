@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
+from taskmq.cli.completion import complete_handlers, complete_queues
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.rows import Format
 from taskmq.cli.target import Target, open_app, target_options
 from taskmq.errors import UnknownHandler
+from taskmq.names import short
 
 if TYPE_CHECKING:
     from taskmq.app import App
@@ -44,11 +46,11 @@ _ROWS_ONLY = {
 
 
 @click.command("enqueue")
-@click.argument("handler")
+@click.argument("handler", shell_complete=complete_handlers)
 @target_options
 @click.option("--args", "args_json", metavar="JSON", help="Positional arguments, a JSON array.")
 @click.option("--kwargs", "kwargs_json", metavar="JSON", help="Named arguments, a JSON object.")
-@click.option("--queue", metavar="NAME", help="Instead of the handler's.")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queues, help="Instead of the handler's.")
 @click.option("--priority", metavar="0-9", type=int, help="Larger is more urgent; instead of the handler's.")
 @click.option("--partition", metavar="CODE", help='"!x" is an ordered partition, "x" a parallel one.')
 @click.option("--delay", metavar="DURATION", help="Not before so long from now: 30, 5m, 2h.")
@@ -144,10 +146,10 @@ def _parse(text: str | None, name: str, kind: type, what: str) -> Any:
         return None
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise click.UsageError(f"--{name} is not JSON: {error}; give {what}") from error
     if not isinstance(value, kind):
-        raise click.UsageError(f"--{name} {text} is JSON, but not {what}")
+        raise click.UsageError(f"--{name} {short(text)} is JSON, but not {what}")
     return value
 
 

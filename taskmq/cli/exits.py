@@ -34,8 +34,8 @@ INTERRUPTED = 130
 
 EPILOG = """\b
 Exit codes:
-  0    done; a worker: stopped when asked to, nothing lost
-  1    the operation failed, in whole or in part
+  0    done; a worker: stopped when asked to, nothing lost; doctor: no error found
+  1    the operation failed, in whole or in part; doctor: it found an error
   2    usage or configuration: a wrong option, argument, file, URL or app; nothing was done
   3    not found: there is no such task or handler
   4    the store cannot be reached or answered with an error
@@ -44,6 +44,7 @@ Exit codes:
 """
 
 _DEBUG = "taskmq.debug"
+_LONGEST = 1000
 
 _CODES: tuple[tuple[type[TaskMQError], int], ...] = (
     (UnknownHandler, NOT_FOUND),
@@ -64,12 +65,20 @@ class CliError(click.ClickException):
     """What the user is told, in one line, and the exit code."""
 
     def __init__(self, message: str, code: int = FAILED) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(_line(message))
         self.exit_code = code  # type: ignore[misc]  # click has one a class; ours differ by instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line to stderr."""
         click.echo(f"taskmq: {self.message}", file=file, err=file is None)
+
+
+def _line(text: str) -> str:
+    """One line that a terminal can take, and not longer than somebody reads: no control characters, no stray bytes."""
+    text = " ".join(text.split())
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 200]} … {text[-190:]}"
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def explain(error: TaskMQError) -> CliError:

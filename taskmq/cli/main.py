@@ -11,6 +11,7 @@ from taskmq.cli.exits import EPILOG, one_line, set_debug
 
 _COMMANDS = {
     "worker": "Run an app's tasks until told to stop.",
+    "dev": "The same, started anew whenever the code changes.",
     "enqueue": "Publish one task, or one for each row of a CSV or JSON Lines file.",
     "status": "Show queues and workers.",
     "task": "List, show, cancel and retry tasks.",
@@ -18,6 +19,9 @@ _COMMANDS = {
     "queue": "Pause, resume, configure, purge and delete queues.",
     "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
+    "doctor": "Say what is wrong, and what to do about it.",
+    "bench": "Measure a store.",
+    "completion": "Print a shell's script for tab completion.",
 }
 """Name → first line of help. The command is ``command`` in ``taskmq.cli.<name>``."""
 
@@ -69,7 +73,7 @@ def cli(ctx: click.Context) -> None:
 
     \b
     The app comes from the command's argument, --app, TASKMQ_APP, or [tool.taskmq] app in ./pyproject.toml.
-    All but worker also work with a store's URL alone, from --url, or without an app from TASKMQ_URL,
+    All but worker and dev also work with a store's URL alone, from --url, or without an app from TASKMQ_URL,
     [tool.taskmq] url, or sqlite:///taskmq.db.
     Listings are tables, or with --json one JSON object a line; times in them are UTC.
     """  # noqa: D301 - click reads the \b, which keeps the lines as they are

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from taskmq.cli.completion import complete_queues
 from taskmq.cli.exits import FAILED, NOT_FOUND, CliError
 from taskmq.cli.output import echo_json, echo_table, iso, json_option, short_time
 from taskmq.cli.target import Target, opened_store, target_options
@@ -16,7 +17,7 @@ from taskmq.control import PartitionControl
 from taskmq.names import check_code, check_name
 from taskmq.transport.base import PartitionInfo
 
-_queue = click.argument("queue", metavar="QUEUE")
+_queue = click.argument("queue", metavar="QUEUE", shell_complete=complete_queues)
 _code = click.argument("code", metavar="CODE")
 _COLUMNS = ("partition", "waiting", "running", "weight", "state", "worker")
 
@@ -35,11 +36,12 @@ def _opened(target: Target, queue: str, code: str) -> Iterator[PartitionControl]
 @command.command("list")
 @target_options
 @_queue
+@click.option("--stopped", is_flag=True, help="Only those that are paused, blocked or held by a dead task.")
 @json_option
-def list_partitions(target: Target, queue: str, as_json: bool) -> None:
+def list_partitions(target: Target, queue: str, stopped: bool, as_json: bool) -> None:
     """List the partitions of a queue that have something in line, running, blocked or stopped."""
     with opened_store(target) as store:
-        partitions = store.partitions(check_name("queue", queue))
+        partitions = store.partitions(check_name("queue", queue), stopped=stopped)
     _echo(partitions, as_json)
 
 
@@ -135,4 +137,6 @@ def _state(partition: PartitionInfo) -> str:
         return f"held by {partition.held_by}"
     if partition.blocked_until is not None:
         return f"blocked until {short_time(partition.blocked_until)}"
+    if partition.max_running is not None and partition.running >= partition.max_running:
+        return f"full (max_running={partition.max_running})"
     return "open"

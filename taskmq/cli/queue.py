@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from taskmq.cli.completion import complete_queues
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.control import QueueControl
 from taskmq.names import check_name
 
-_name = click.argument("name", metavar="NAME")
+_name = click.argument("name", metavar="NAME", shell_complete=complete_queues)
 
 
 @click.group("queue")
@@ -53,13 +54,16 @@ def resume(target: Target, name: str) -> None:
 @click.option("--order", metavar="ORDER", help="strict or aging.")
 @click.option("--aging-step", metavar="DURATION", help="What a priority level is worth in an aging queue, e.g. 30s.")
 @click.option("--max-running", type=int, metavar="N", help="Tasks in workers' hands at once; 0 lifts the limit.")
+@click.option("--max-queued", type=int, metavar="N", help="Tasks that may wait; more are refused. 0 lifts the limit.")
+@click.option("--rate", metavar="RATE", help="Starts in a time: 100/s, 5/m, 20/h; 0 lifts it.")
 @click.option("--on-dead", metavar="WHAT", help="What a dead task does to its ordered partition: continue or hold.")
 @click.option("--lease", metavar="DURATION", help="Lease of a delivery, e.g. 30s.")
 def configure(target: Target, name: str, **options: Any) -> None:
     """Change settings of a queue. They stay, whatever an app's configuration says later."""
     changes = {option: value for option, value in options.items() if value is not None}
-    if changes.get("max_running") == 0:
-        changes["max_running"] = None
+    for limit in ("max_running", "max_queued", "rate"):
+        if changes.get(limit) in (0, "0"):
+            changes[limit] = None
     if not changes:
         raise click.UsageError("nothing to change: give at least one setting")
     with _opened(target, name) as queue:

@@ -88,7 +88,7 @@ def _read_jsonl(lines: Iterable[bytes]) -> Iterator[Row]:
             continue
         try:
             value = decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise RowFault(number, f"not JSON: {error}") from error
         if not isinstance(value, dict):
             raise RowFault(number, f"not a JSON object but {_kind(value)}")

@@ -23,9 +23,17 @@ _WORKER = ("worker", "host", "pid", "pool", "slots", "running", "held", "seen", 
 @click.command("status")
 @target_options
 @click.option("--by-priority", is_flag=True, help="Also the ready tasks of each priority, most urgent first.")
-@click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.1), help="Show it anew until interrupted.")
+@click.option("--watch", is_flag=True, help="Show it anew until interrupted.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    help="How often, with --watch.",
+)
 @json_option
-def command(target: Target, by_priority: bool, watch: float | None, as_json: bool) -> None:
+def command(target: Target, by_priority: bool, watch: bool, interval: float, as_json: bool) -> None:
     """Show queues and workers.
 
     \b
@@ -35,7 +43,7 @@ def command(target: Target, by_priority: bool, watch: float | None, as_json: boo
     with opened_store(target) as store:
         _show(store, by_priority, as_json)
         while watch:
-            time.sleep(watch)
+            time.sleep(interval)
             if not as_json:
                 click.clear()
             _show(store, by_priority, as_json)

@@ -39,11 +39,17 @@ class Target(NamedTuple):
 
 
 def target_options(command: _Command) -> _Command:
-    """Add ``--app``, ``--url``, ``--namespace`` and ``--debug``; the command gets what they lead to as ``target``."""
+    """Add ``--app``, ``--url``, ``--namespace`` and ``--debug``; the command gets what they lead to as ``target``.
+
+    An argument ``module_app`` of the command is another way to name the app.
+    """
 
     @wraps(command)
     def with_target(*args: Any, app: str | None, url: str | None, namespace: str | None, **kwargs: Any) -> Any:
-        return command(*args, target=find_target(Target(app, url, namespace)), **kwargs)
+        argument = kwargs.pop("module_app", None)
+        if argument and app:
+            raise click.UsageError("the app is given twice, as the argument and as --app")
+        return command(*args, target=find_target(Target(argument or app, url, namespace)), **kwargs)
 
     told = click.option("--namespace", metavar="NAME", help="The namespace in the store. [default]")(with_target)
     told = click.option("--url", metavar="URL", help="The store alone, without an app. [TASKMQ_URL]")(told)
@@ -79,6 +85,9 @@ def find_app(app: str | None) -> str:
 
 
 def _from_environment() -> Target:
+    from taskmq.config import refuse_misspelled_environment
+
+    refuse_misspelled_environment()
     return Target(os.environ.get("TASKMQ_APP"), os.environ.get("TASKMQ_URL"))
 
 
@@ -94,6 +103,9 @@ def _from_pyproject() -> Target:
         app, url = section.get("app"), section.get("url")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise ConfigError(f"{path.resolve()} cannot be read: {error}") from error
+    unknown = sorted(section.keys() - {"app", "url"})
+    if unknown:
+        raise ConfigError(f"[tool.taskmq] in {path.resolve()} has {unknown[0]!r}, which means nothing; known: app, url")
     for name, value in (("app", app), ("url", url)):
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"[tool.taskmq] {name} in {path.resolve()} must be text, not {value!r}")
@@ -149,10 +161,15 @@ def opened_store(target: Target) -> Iterator[Store]:
 
     Raises ConfigError instead of making a new, empty default database, which would answer every question with nothing.
     """
-    if target.app is None and target.url is None and not Path("taskmq.db").exists():
-        raise ConfigError(f"no store to look at: there is no taskmq.db in {Path.cwd()}; give --url, or {_HOW}")
+    refuse_nothing(target)
     with closing(open_app(target)) as app:
         yield app.store
+
+
+def refuse_nothing(target: Target) -> None:
+    """Raise ConfigError where the target is the default database and there is none."""
+    if target.app is None and target.url is None and not Path("taskmq.db").exists():
+        raise ConfigError(f"no store to look at: there is no taskmq.db in {Path.cwd()}; give --url, or {_HOW}")
 
 
 def open_app(target: Target) -> App:

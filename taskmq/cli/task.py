@@ -6,10 +6,12 @@ from itertools import islice
 
 import click
 
+from taskmq.cli.completion import complete_handlers, complete_queues
 from taskmq.cli.output import echo_json, json_option
 from taskmq.cli.target import Target, opened_store, target_options
 from taskmq.cli.views import (
     cancel_outcome,
+    check_ids,
     echo_outcomes,
     echo_task,
     echo_tasks,
@@ -28,11 +30,11 @@ def command() -> None:
 
 @command.command("list")
 @target_options
-@click.option("--queue", metavar="NAME", help="Only of this queue.")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queues, help="Only of this queue.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(TaskState, case_sensitive=False), help="Repeatable."
 )
-@click.option("--handler", metavar="NAME", help="Only of this handler.")
+@click.option("--handler", metavar="NAME", shell_complete=complete_handlers, help="Only of this handler.")
 @click.option("--partition", metavar="CODE", help='Only of this partition; an ordered one starts with "!".')
 @click.option("--tag", metavar="TAG", help="Only with this tag.")
 @click.option(
@@ -71,7 +73,7 @@ def show(target: Target, task_id: str, as_json: bool) -> None:
 
 @command.command("cancel")
 @target_options
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, callback=check_ids)
 @json_option
 def cancel(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
     """Cancel tasks: what waits at once, what runs is asked to stop."""
@@ -82,7 +84,7 @@ def cancel(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
 
 @command.command("retry")
 @target_options
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, callback=check_ids)
 @json_option
 def retry(target: Target, task_ids: tuple[str, ...], as_json: bool) -> int:
     """Queue failed tasks again, each with a new budget of attempts."""

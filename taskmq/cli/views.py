@@ -10,7 +10,8 @@ import msgspec
 
 from taskmq.cli.exits import FAILED, NOT_FOUND, OK
 from taskmq.cli.output import duration, echo_json, echo_table, iso, short_time
-from taskmq.state import Attempt, TaskInfo, TaskState
+from taskmq.names import check_id, check_name
+from taskmq.state import Attempt, Progress, TaskInfo, TaskState
 from taskmq.transport.base import Inspect, QueueStats, WorkerInfo
 
 _TIMES = ("created_at", "available_at", "dispatch_at", "started_at", "finished_at", "lease_until", "delete_at")
@@ -19,6 +20,11 @@ _DEAD = ("id", "queue", "handler", "partition", "attempt", "died", "reason", "er
 
 
 _GONE = "not found: never published, or its retention is over"
+
+
+def check_ids(ctx: click.Context, param: click.Parameter, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of every argument that takes ids: what is no id is refused before anything is done."""
+    return tuple(check_id(task_id) for task_id in ids)
 
 
 def task_json(task: TaskInfo) -> dict[str, Any]:
@@ -47,6 +53,11 @@ def queue_json(queue: QueueStats) -> dict[str, Any]:
         "partitions": queue.partitions,
         "oldest_ready_seconds": None if age is None else age / 1e6,
         "by_priority": {str(priority): count for priority, count in queue.by_priority.items()},
+        "by_handler": dict(queue.by_handler),
+        "max_running": queue.config.max_running,
+        "max_queued": queue.config.max_queued,
+        "rate": msgspec.to_builtins(queue.config.rate),
+        "next_start_at": iso(queue.next_start_at),
     }
 
 
@@ -104,6 +115,8 @@ def echo_task(task: TaskInfo) -> None:
     fields = task_json(task)
     traceback, attempts = fields.pop("traceback"), fields.pop("attempts")
     fields["attempt"] = f"{fields['attempt']} of {fields.pop('max_attempts')}"
+    fields["limit"] = None if task.limit is None else f"{task.limit.key}: {task.limit.n} at once"
+    fields["progress"] = None if task.progress is None else progress_text(task.progress)
     width = max(map(len, fields))
     for name, value in fields.items():
         if value is None or value is False or value in ("", [], {}):
@@ -114,6 +127,16 @@ def echo_task(task: TaskInfo) -> None:
         _echo_attempt(task.attempts[number], attempt["ended_at"])
     if traceback and (not task.attempts or task.attempts[-1].traceback != traceback):
         click.echo(f"\n{traceback.rstrip()}")
+
+
+def progress_text(progress: Progress) -> str:
+    """How far a task says it is, for people: ``30 of 120 (25%): reading``."""
+    text = f"{progress.done:g}"
+    if progress.total is not None:
+        text += f" of {progress.total:g}"
+        if progress.total > 0:
+            text += f" ({progress.done / progress.total:.0%})"
+    return text if progress.note is None else f"{text}: {progress.note}"
 
 
 def _echo_attempt(attempt: Attempt, ended_at: str) -> None:
@@ -178,7 +201,7 @@ def purge_outcomes(store: Inspect, task_ids: Sequence[str]) -> Iterator[tuple[st
 
 def replay_outcomes(store: Inspect, task_ids: Sequence[str], queue: str | None) -> Iterator[tuple[str, int, str]]:
     """Queue dead letters again, and tell what became of each."""
-    replayed = store.replay(task_ids, queue)
+    replayed = store.replay(task_ids, None if queue is None else check_name("queue", queue))
     for task_id, done, task in zip(task_ids, replayed, store.get(task_ids), strict=True):
         if done:
             yield task_id, OK, f"queued again in {task.queue}" if task else "queued again"

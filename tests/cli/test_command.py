@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from taskmq.cli import main
 from tests.cli.project import Taskmq, tasks
 
 HEAVY = ("sqlalchemy", "alembic", "rich", "asyncio", "sqlite3", "taskmq.worker", "taskmq.transport.sql")
 RUN = [sys.executable, "-m", "taskmq"]
+COMMANDS = list(main._COMMANDS)
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -28,7 +30,7 @@ def loaded_by(*words: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [("--help",), ("--version",), *((name, "--help") for name in ("worker", "enqueue", "status", "task", "dead"))],
+    [("--help",), ("--version",), *((name, "--help") for name in COMMANDS)],
 )
 def test_help_loads_nothing_heavy(project: Path, words: tuple[str, ...]) -> None:
     """Asking for help or the version loads no database, worker, event loop or table printer."""
@@ -87,7 +89,7 @@ def test_the_root_tells_commands_and_exit_codes(taskmq: Taskmq) -> None:
     bare, told = taskmq(), taskmq("--help")
     assert (bare.code, told.code) == (0, 0)
     assert bare.out == told.out
-    for word in ("worker", "enqueue", "status", "task", "dead", "Exit codes", "not found"):
+    for word in (*COMMANDS, "Exit codes", "not found"):
         assert word in told.out
 
 

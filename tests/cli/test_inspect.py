@@ -92,6 +92,24 @@ def test_status_as_json(taskmq: Taskmq, publish: Any) -> None:
     assert status["workers"] == []
 
 
+def test_status_is_shown_anew_until_interrupted(taskmq: Taskmq, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--watch shows it every --interval seconds until Ctrl-C, which is exit code 130."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("taskmq.cli.status.time.sleep", pause)
+    taskmq("queue", "pause", "q", *IN_SHOP)
+    ran = taskmq("status", *IN_SHOP, "--watch", "--interval", "0.5", "--json")
+    assert (ran.code, pauses, len(ran.json)) == (130, [0.5] * 3, 3)
+    pauses.clear()
+    assert taskmq("status", *IN_SHOP, "--watch").code == 130
+    assert pauses == [2.0] * 3
+
+
 # ── task ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -55,6 +55,26 @@ def test_queue_settings_change_and_stay(shell: Shell) -> None:
     assert shell("queue", "configure", "q", "--order", "sideways").exit_code == 2
 
 
+@pytest.mark.parametrize(("option", "value"), [("--rate", "100/s"), ("--max-queued", "5")])
+def test_a_setting_is_taken_or_refused(shell: Shell, option: str, value: str) -> None:
+    """A store that does not enforce a setting refuses it in one line; lifting one that is not there changes nothing."""
+    ran = shell("queue", "configure", "q", option, value)
+    setting = option.removeprefix("--").replace("-", "_")
+    assert ran.exit_code == 0 or f"{setting} is not enforced by the sqlite store yet" in ran.output
+    assert shell("queue", "configure", "q", option, "0").exit_code == 0
+    assert getattr(shell.app.queue("q").stats().config, setting) is None
+    assert shell("queue", "configure", "q", "--rate", "often").exit_code == 2
+
+
+def test_only_stopped_partitions_are_listed(shell: Shell) -> None:
+    """--stopped leaves out the partitions that go on."""
+    shell.put(partition="a")
+    shell.put(partition="b")
+    shell("partition", "pause", "q", "b")
+    listed = shell("partition", "list", "q", "--stopped", "--json").output.splitlines()
+    assert [json.loads(line)["code"] for line in listed] == ["b"]
+
+
 def test_queue_purge_and_delete(shell: Shell) -> None:
     """A queue with tasks is not deleted; purged, it is."""
     shell.put()

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +26,8 @@ class Script:
         self.states = list(states)
         self.last = last
         self.looks = 0
+        self.watched: list[float] = []
+        self.clock: FakeTime | None = None
 
     def get(self, _ids: list[str]) -> list[TaskInfo]:
         self.looks += 1
@@ -28,20 +35,22 @@ class Script:
         fields: dict[str, Any] = {"priority": 0, "seq": 1, "attempt": 1, "max_attempts": 3, "epoch": 1, **self.last}
         return [TaskInfo(id=ID, queue="q", handler="h", state=state, **fields)]
 
+    def watch(self, _id: str, timeout: float) -> bool:
+        """The task has not ended when the time is over."""
+        assert self.clock is not None, "nothing here should wait"
+        self.watched.append(timeout)
+        self.clock.now += timeout
+        return False
+
 
 class FakeTime:
-    """time, where sleeping takes no time."""
+    """time, as far as a test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.pauses: list[float] = []
 
     def monotonic(self) -> float:
         return self.now
-
-    def sleep(self, pause: float) -> None:
-        self.pauses.append(pause)
-        self.now += pause
 
 
 @pytest.fixture
@@ -66,26 +75,64 @@ def settle(app: App, outcome: Any) -> None:
     app.store.settle(Settle(items=[Settlement(delivery, outcome)]))
 
 
-def test_it_waits_from_10_to_250_milliseconds(clock: FakeTime) -> None:
-    """Looks come quickly at first, then every quarter of a second."""
-    waiting = [TaskState.QUEUED] * 5 + [TaskState.RUNNING] * 15
-    assert scripted(*waiting, TaskState.SUCCEEDED, result=7).result() == 7
-    assert clock.pauses[0] == 0.010
-    assert clock.pauses[-1] == 0.250
-    assert clock.pauses == sorted(clock.pauses)
+def test_it_watches_as_long_as_it_takes(clock: FakeTime) -> None:
+    """Without a timeout the store is asked to watch again and again, for a bounded time each, until the task ends."""
+    script = Script(*[TaskState.RUNNING] * 3, TaskState.SUCCEEDED, result=7)
+    script.clock = clock
+    assert Handle(script, ID, "q", duplicate=False).result() == 7  # type: ignore[arg-type]
+    assert script.watched == [handle.WATCH] * 3
 
 
 def test_a_result_that_is_there_needs_no_waiting(clock: FakeTime) -> None:
     """A task that has ended answers at the first look, even with no time to wait."""
     assert scripted(TaskState.SUCCEEDED, result=7).result(timeout=0) == 7
-    assert clock.pauses == []
 
 
 def test_the_timeout_ends_the_waiting(clock: FakeTime) -> None:
-    """When the time is over ResultTimeout is raised, not earlier and hardly later."""
-    with pytest.raises(ResultTimeout, match="within 2s"):
-        scripted(TaskState.RUNNING).result(timeout="2s")
-    assert clock.now == pytest.approx(2.0)
+    """When the time is over ResultTimeout is raised, and the store is never asked to watch beyond it."""
+    script = Script(TaskState.RUNNING)
+    script.clock = clock
+    with pytest.raises(ResultTimeout, match="within 7s"):
+        Handle(script, ID, "q", duplicate=False).result(timeout="7s")  # type: ignore[arg-type]
+    assert script.watched == [handle.WATCH, 7 - handle.WATCH]
+
+
+@pytest.mark.parametrize("scheme", ["memory", "sqlite"])
+def test_the_store_wakes_who_waits(scheme: str, tmp_path: Path) -> None:
+    """A result that comes while it is waited for ends the wait, although one watch would be as long as the test."""
+    url = "memory://" if scheme == "memory" else f"sqlite:///{tmp_path}/q.db"
+    with App(url) as app, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handle, "WATCH", 200.0)
+        waited = app.ref("elsewhere").enqueue()
+        watching, results = threading.Event(), []
+        watch = app.store.watch
+
+        def seen(task_id: str, timeout: float) -> bool:
+            watching.set()
+            return watch(task_id, timeout)
+
+        patch.setattr(app.store, "watch", seen)
+        thread = threading.Thread(target=lambda: results.append(waited.result(timeout=100)))
+        thread.start()
+        assert watching.wait(60)
+        settle(app, Ack(b"7"))
+        thread.join(60)
+        assert results == [7]
+
+
+def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
+    """Ctrl-C in a process that waits for a result ends it at once."""
+    code = (
+        f"from taskmq import App\napp = App('sqlite:///{tmp_path}/q.db')\nh = app.ref('x').enqueue()\n"
+        "watch = app.store.watch\ndef told(*given):\n    print('waiting', flush=True)\n    return watch(*given)\n"
+        "app.store.watch = told\nh.result()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert err.rstrip().endswith("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon", True], ids=repr)

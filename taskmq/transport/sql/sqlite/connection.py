@@ -167,8 +167,10 @@ class SqliteEngine:
 
     def checkup(self) -> list[Finding]:
         """What is wrong with the file and its settings."""
-        self._check()
-        return []
+        from taskmq.transport.sql.sqlite.checkup import checkup  # for operators only: no worker pays for it
+
+        with self.reader() as connection, self._gate:
+            return checkup(self.settings.path, connection, self.namespace)
 
     def close(self) -> None:
         """Close every connection; the last process to do so folds the log into the file."""
