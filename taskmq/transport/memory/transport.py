@@ -55,9 +55,9 @@ class MemoryTransport(MemorySettle):
         with self._lock:
             now = self._now()
             accepted, receipts = self._check_keys(params.messages, now)
+            self._check_room(accepted)
             for message in params.messages:
                 self._promote(self._queue(message.queue), now)
-            self._check_room(accepted)
             for message in accepted:
                 self._accept(message, now)
             self._work.notify_all()

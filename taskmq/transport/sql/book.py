@@ -116,10 +116,13 @@ class Book:
 
     def count(self, handler_id: int, priority: int, *, out: int | None = None, into: int | None = None) -> None:
         """A task goes from one kind to another (codes.py); None: it is new, or gone."""
-        for kind, more in ((out, -1), (into, 1)):
-            if kind is not None:
-                at = (handler_id, kind, priority)
-                self._counts[at] = self._counts.get(at, 0) + more
+        counts = self._counts
+        if out is not None:
+            at = (handler_id, out, priority)
+            counts[at] = counts.get(at, 0) - 1
+        if into is not None:
+            at = (handler_id, into, priority)
+            counts[at] = counts.get(at, 0) + 1
 
     def lane_of(self, flow: FlowRow, handler_id: int) -> int:
         """The lane in which a task of this handler stands in this flow."""

@@ -75,8 +75,9 @@ def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
             codes.setdefault(message.queue, set()).add(message.partition.code)
     for name, wanted in codes.items():
         queues[name].load_codes(sorted(wanted))
-    for book in queues.values():
-        book.limits.load(message.limit for message in messages)
+    limits = [message.limit for message in messages if message.limit is not None]
+    for book in queues.values() if limits else ():
+        book.limits.load(limits)
 
 
 def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:

@@ -173,7 +173,7 @@ def _plain_flow(session: Session, book: Book, gate: SqlGate, page: int) -> claim
     if book.partitioned and not book.plain.live:
         return None
     lanes, page = gate.lanes(), max(1, page)
-    heads = session.heads(lanes, 0, page)
+    heads = {lanes[0]: session.line(lanes[0], 0, page)} if len(lanes) == 1 else session.heads(lanes, 0, page)
     lines = [_pages(partial(_line, session, lane), page, first) for lane, first in heads.items()]
     keys = lines[0] if len(lines) == 1 else merge(*lines)
     start = list(islice(keys, page))

@@ -101,8 +101,9 @@ class Hands:
             for flow in ordered:
                 flow.head = next(iter(heads.get(flow.flow_id, [])), None)
         known = {task.seq: task for task in tasks}
-        for book in self.books.values():
-            book.limits.load(task.limit for task in known.values())
+        limits = [task.limit for task in known.values() if task.limit_key is not None]
+        for book in self.books.values() if limits else ():
+            book.limits.load(limits)
         lanes_in_runs = sorted({task.run_lane for task in known.values() if task.run_lane is not None})
         for mate in self.session.run_mates(lanes_in_runs):
             self._mates.setdefault(mate.lane, []).append(known.get(mate.seq, mate))

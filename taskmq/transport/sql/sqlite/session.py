@@ -24,7 +24,6 @@ from taskmq.transport.sql.publish import COLUMNS, DEFAULTS, RARE
 from taskmq.transport.sql.reserve import CLAIMED
 from taskmq.transport.sql.settle import UPDATED
 from taskmq.transport.sql.sqlite.rare import Rare, as_json_list, counted
-from taskmq.transport.sql.sqlite.rare import fields_of_row as _fields
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
 _flow_rows = msgspec.json.Decoder(list[FlowRow]).decode
@@ -33,6 +32,11 @@ _task_rows = msgspec.json.Decoder(list[TaskRow]).decode
 
 def _columns(*names: str, prefix: str = "") -> str:
     return ", ".join(prefix + name for name in names)
+
+
+def _fields(count: int, first: int = 0) -> str:
+    """The elements of a JSON row, one by one."""
+    return ", ".join(f"json_extract(j.value, '$[{i}]')" for i in range(first, first + count))
 
 
 def _as_json(columns: str, source: str) -> str:
