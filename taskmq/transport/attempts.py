@@ -10,6 +10,17 @@ FIRST = 5
 LAST = 20
 
 
+def decode_log(text: str | bytes | None) -> list[Attempt]:
+    """A stored history; one that something has damaged counts as none, for the task must be able to go on."""
+    try:
+        return _decode(text) if text else []
+    except msgspec.DecodeError:
+        return []
+
+
+_decode = msgspec.json.Decoder(list[Attempt]).decode
+
+
 def append_attempt(log: list[Attempt], attempt: Attempt) -> None:
     """Add an attempt. Of a long history the first 5 and the last 20 stay; only the newest keeps its traceback."""
     if log and log[-1].traceback is not None:

@@ -8,7 +8,6 @@ import os
 import re
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -25,9 +24,8 @@ from taskmq.durations import Moment
 from taskmq.message import Message
 from taskmq.outcome import Dead, Defer
 from taskmq.testing.clock import FakeClock
-from taskmq.transport.base import Finding, Publish, QueueStats, Reserve, Settle, Settlement, Store, WorkerInfo
+from taskmq.transport.base import Finding, Publish, Reserve, Settle, Settlement, Store, WorkerInfo
 from taskmq.transport.registry import open_store
-from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.sqlite import checkup
 from tests.cli.conftest import forget_modules
 from tests.cli.project import Taskmq
@@ -285,13 +283,6 @@ def silent_worker(place: Place) -> None:
     place.work(past)
 
 
-def tampered_record(place: Place) -> None:
-    store = place.store()
-    place.work(store)
-    place.publish(store)
-    place.sql("UPDATE taskmq_tasks SET body='{garbage'")
-
-
 def tampered(column: str, value: str) -> Callable[[Place], None]:
     def tamper(place: Place) -> None:
         store = place.store()
@@ -325,7 +316,7 @@ FAULTS = [
     Fault(newer_schema, "error", "store", "has schema 99, made by a newer taskmq", "correct"),
     Fault(no_database, "error", "store", "not a SQLite database", "correct"),
     Fault(no_directory, "error", "store", "directory of .* does not exist", "correct", "sqlite:///no/x.db"),
-    Fault(old_library, "error", "store", "is too old; taskmq needs 3.35", "correct"),
+    Fault(old_library, "error", "store", "is too old; taskmq needs 3.37", "correct"),
     Fault(locked, "error", "store", "has been locked by another program", "end what locks it", f"{URL}?timeout=0"),
     Fault(
         nothing, "warning", "durability", "a power cut may lose the last", "leave .* out", f"{URL}?synchronous=normal"
@@ -361,46 +352,20 @@ FAULTS = [
     Fault(timeout_in_threads, "warning", "timeout", "shop.send has a timeout .* pool threads", "async def", None),
     Fault(two_versions, "warning", "versions", "different versions of taskmq: 1, 2", "upgrade"),
     Fault(silent_worker, "warning", "heartbeat", "w1 on h1 was last seen 25 s ago", "hangs"),
-    Fault(tampered_record, "error", "content", "cannot be read: InvalidArgument: the stored task", "mend or delete"),
     *[
         Fault(tampered(column, value), "error", "content", "1 unfinished tasks have been changed", "mend the rows")
         for column, value in (
             ("body", "'{garbage'"),
-            ("body", "x'ff'"),
+            ("body", "7"),
             ("attempt_log", "'{garbage'"),
             ("tags", "5"),
-            ("body", "7"),
-            ("state", "9"),
-            ("state", "'x'"),
-            ("attempts", "'few'"),
-            ("max_attempts", "'many'"),
-            ("available_at", "'soon'"),
-            ("expires_at", "'late'"),
-            ("handler", "x'ff'"),
-            ("code", "x'ff'"),
         )
     ],
 ]
 
 
-@pytest.fixture
-def by_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stats that count unfinished tasks by handler, also where the store does not yet do so itself."""
-    stats = SqlInspect.stats
-
-    def counted(self: SqlInspect, queues: Any = ()) -> list[QueueStats]:
-        with closing(sqlite3.connect("shop.db")) as connection:
-            rows = connection.execute("SELECT handler FROM taskmq_tasks").fetchall()
-        count = Counter(name for (name,) in rows)
-        return [
-            queue if queue.by_handler else dataclasses.replace(queue, by_handler=count) for queue in stats(self, queues)
-        ]
-
-    monkeypatch.setattr(SqlInspect, "stats", counted)
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.make.__name__}-{fault.check}")
-def test_a_made_fault_is_found(taskmq: Taskmq, place: Place, by_handler: None, fault: Fault) -> None:
+def test_a_made_fault_is_found(taskmq: Taskmq, place: Place, fault: Fault) -> None:
     """Each made fault is found by ``app.doctor()`` and by ``taskmq doctor``, which fails exactly for errors."""
     Path("shop.py").write_text(SHOP)
     fault.make(place)
@@ -411,7 +376,7 @@ def test_a_made_fault_is_found(taskmq: Taskmq, place: Place, by_handler: None, f
     hits = [one for one in found if one.check == fault.check and re.search(fault.text, one.text)]
     assert [one.level for one in hits] == [fault.level], found
     assert re.search(fault.fix, hits[0].fix)
-    follows = {"damaged_pages": {"store"}, "tampered_handler": {"handlers"}}.get(fault.make.__name__, set())
+    follows = {"damaged_pages": {"store"}}.get(fault.make.__name__, set())
     assert [one for one in found if one.check not in {fault.check, "workers", *follows}] == [], "and nothing else"
     ran = taskmq("doctor", *words, "--json")
     told = [one for one in ran.json if one["check"] == fault.check and re.search(fault.text, one["text"])]

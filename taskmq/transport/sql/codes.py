@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskmq.state import TaskState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # state of an unfinished task
 DUE, READY, RUNNING, PARKED = 0, 1, 2, 3

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from taskmq import codec
 from taskmq.clock import Clock, SystemClock
 from taskmq.queue import Limit
-from taskmq.state import Attempt, Progress, TaskInfo, TaskState
+from taskmq.state import Progress, TaskInfo, TaskState
+from taskmq.transport.attempts import decode_log
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.sql import control
 from taskmq.transport.sql.codes import ENDED, PARKED, RUNNING
 from taskmq.transport.sql.dialect import Engine
 
+DAMAGED = "its stored arguments are damaged"
+T = TypeVar("T")
+_decode_args = msgspec.json.Decoder(list[Any]).decode
+_decode_kwargs = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_tags = msgspec.json.Decoder(list[str]).decode
+_decode_worker = msgspec.json.Decoder(WorkerInfo).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
-_decode_log = msgspec.json.Decoder(list[Attempt]).decode
 
 
 class SqlInspect:
@@ -88,7 +94,8 @@ class SqlInspect:
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""
         infos = self._engine.read(lambda queries: queries.workers(self._clock.now()))
-        return [msgspec.json.decode(info, type=WorkerInfo) for info in infos]
+        workers = [_or_none(_decode_worker, info) for info in infos]
+        return [worker for worker in workers if worker is not None]
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
@@ -124,11 +131,22 @@ class SqlInspect:
         self._engine.write(lambda session: session.flush())
 
 
+def _or_none(decode: Callable[[Any], T], text: str | bytes | None) -> T | None:
+    """Decoded, None where there is nothing or something has damaged it: one bad record must not hide all others."""
+    try:
+        return None if text is None else decode(text)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
 def task_info(row: dict[str, Any], now: int) -> TaskInfo:
-    """A row of ``tasks`` or ``history`` as users see it."""
-    envelope = codec.decode(row["body"])
+    """A row of ``tasks`` or ``history`` as users see it. What is damaged in it is left out, and said."""
+    envelope = _or_none(codec.decode, row["body"])
+    args = [] if envelope is None else _or_none(_decode_args, envelope.args)
+    kwargs = {} if envelope is None else _or_none(_decode_kwargs, envelope.kwargs)
+    damaged = envelope is None or args is None or kwargs is None
     running = row["state"] == RUNNING
-    log = _decode_log(row["attempt_log"]) if row["attempt_log"] else []
+    log = decode_log(row["attempt_log"])
     last = log[-1] if log else None
     return TaskInfo(
         id=row["id"],
@@ -145,13 +163,15 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         key=row["idem_key"],
         limit=None if row["limit_key"] is None else Limit(row["limit_key"], row["limit_n"]),
         parked=row["state"] == PARKED,
-        args=msgspec.json.decode(envelope.args),
-        kwargs=msgspec.json.decode(envelope.kwargs),
-        headers=envelope.headers,
-        tags=msgspec.json.decode(row["tags"]) if row["tags"] else [],
-        result=msgspec.json.decode(row["result"]) if row["result"] is not None else None,
+        args=args or [],
+        kwargs=kwargs or {},
+        headers={} if envelope is None else envelope.headers,
+        tags=_or_none(_decode_tags, row["tags"]) or [],
+        result=_or_none(msgspec.json.decode, row["result"]),
         reason=row["reason"],
-        error=row["error"] or (last.error if last else None),
+        error=row["error"]
+        or (last.error if last else None)
+        or ("its stored arguments are damaged" if damaged else None),
         traceback=row["traceback"] or (last.traceback if last else None),
         attempts=log,
         created_at=row["created_at"],
@@ -164,7 +184,7 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         worker=row["worker"],
         cancel_requested=running and bool(row["cancel_requested"]),
         replays=row["replays"],
-        progress=_decode_progress(row["progress"]) if row["progress"] else None,
+        progress=_or_none(_decode_progress, row["progress"]),
     )
 
 

@@ -101,8 +101,8 @@ def _room(row: QueueRow, now: int) -> int | None:
     rooms = []
     if row.max_running is not None:
         rooms.append(max(0, row.max_running - row.running))
-    if row.rate is not None:
-        limit = stored_rate(row.rate)
+    limit = stored_rate(row.rate)
+    if limit is not None:
         rooms.append(rate.tokens(limit, rate.level_at(limit, row.level, row.level_at, now)))
     return min(rooms, default=None)
 
@@ -308,13 +308,16 @@ def _head_behind(session: Session, flow: FlowRow) -> Key | None:
 
 def _count_starts(row: QueueRow, started: int, now: int) -> None:
     """Take what these starts cost from the rate's bucket."""
-    if row.rate is not None:
-        limit = stored_rate(row.rate)
+    limit = stored_rate(row.rate)
+    if limit is not None:
         row.level = rate.take(limit, rate.level_at(limit, row.level, row.level_at, now), started)
         row.level_at, row.open_at = now, rate.next_token_at(limit, row.level, now)
 
 
 @lru_cache(256)
-def stored_rate(text: str) -> Rate:
-    """The rate as the queue's row has it."""
-    return msgspec.json.decode(text, type=Rate)
+def stored_rate(text: str | None) -> Rate | None:
+    """The rate as the queue's row has it; one that something has damaged counts as none."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=Rate)
+    except msgspec.DecodeError:
+        return None

@@ -16,7 +16,7 @@ from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
 from taskmq.policy.lease import overriding_end
 from taskmq.policy.order import sort_key
 from taskmq.state import Attempt
-from taskmq.transport.attempts import append_attempt
+from taskmq.transport.attempts import append_attempt, decode_log
 from taskmq.transport.base import Settlement
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import (
@@ -41,13 +41,12 @@ UPDATED = (
 )
 FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback", "started_at")
 
-_decode_log = msgspec.json.Decoder(list[Attempt]).decode
-
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
     rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
-    tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
+    known = {book.row.queue_id for book in books.values()}  # of this namespace
+    tasks = [_held(rows.get(item.delivery.token or 0), item, known) for item in items]
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)
@@ -64,10 +63,12 @@ def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book]
     return results
 
 
-def _held(task: TaskRow | None, item: Settlement) -> TaskRow | None:
+def _held(task: TaskRow | None, item: Settlement, queues: set[int]) -> TaskRow | None:
     """The task, while this delivery is still the one that holds it."""
     delivery = item.delivery
-    good = task is not None and task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
+    if task is None or task.queue_id not in queues:
+        return None
+    good = task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
     return task if good else None
 
 
@@ -111,7 +112,7 @@ class Hands:
     def load_logs(self, seqs: Sequence[int]) -> None:
         """Load the histories of tasks that will get one more failed attempt."""
         for seq, log in self.session.attempt_logs(seqs).items():
-            self._logs[seq] = _decode_log(log) if log else []
+            self._logs[seq] = decode_log(log)
 
     # ── decisions ──
 

@@ -78,6 +78,7 @@ queues = Table(
     Column("config", Text, comment="settings as configured, JSON; NULL: never configured"),
     UniqueConstraint("namespace", "name", name="uq_taskmq_queues_name"),
     comment="queues: settings, service and virtual time",
+    sqlite_strict=True,
 )
 
 handlers = Table(
@@ -90,6 +91,7 @@ handlers = Table(
     _flag("keyed", "its tasks have a concurrency limit: one that has none counts as another handler"),
     UniqueConstraint("queue_id", "name", "version", "keyed", name="uq_taskmq_handlers_name"),
     comment="what a claim must be able to run, for each queue",
+    sqlite_strict=True,
 )
 
 counts = Table(
@@ -100,6 +102,7 @@ counts = Table(
     Column("priority", SmallInteger, primary_key=True, autoincrement=False),
     Column("n", _Big, nullable=False),
     comment="how many tasks there are, so that nobody counts them",
+    sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 
@@ -110,6 +113,7 @@ limits = Table(
     Column("limit_key", String(512), primary_key=True),
     Column("running", Integer, nullable=False, comment="its tasks in workers' hands"),
     comment="concurrency limits with tasks running or parked",
+    sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 
@@ -123,6 +127,7 @@ parked = Table(
     Column("parked", Integer, nullable=False, comment="how many tasks are parked"),
     Column("owed", Integer, nullable=False, comment="how many of them are to return to their lines"),
     comment="parked tasks by key, queue and limit (policy/limits.py)",
+    sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 Index(
@@ -158,6 +163,7 @@ flows = Table(
     _flag("paused", "an operator stopped it"),
     UniqueConstraint("queue_id", "code", name="uq_taskmq_flows_code"),
     comment="partitions with something in line, running, retrying or blocked",
+    sqlite_strict=True,
 )
 Index(
     "ix_taskmq_flows_turn",
@@ -251,7 +257,9 @@ tasks = Table(
     Column("attempt_log", Text, comment="JSON array of failed attempts"),
     Column("body", Text, nullable=False, comment="envelope: arguments and options, JSON"),
     CheckConstraint("priority BETWEEN 0 AND 9", name="ck_taskmq_tasks_priority"),
+    CheckConstraint("state BETWEEN 0 AND 3", name="ck_taskmq_tasks_state"),
     comment="unfinished tasks",
+    sqlite_strict=True,
     sqlite_autoincrement=True,
 )
 Index("ix_taskmq_tasks_id", tasks.c.id, unique=True)
@@ -326,6 +334,7 @@ history = Table(
     Column("result", Text, comment="JSON"),
     Column("body", Text, nullable=False),
     comment="ended tasks until their retention is over",
+    sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 Index("ix_taskmq_history_delete", history.c.delete_at)
@@ -340,6 +349,7 @@ keys = Table(
     Column("digest", String(32), nullable=False, comment="hash of the content"),
     _big("expires_at", "end of its own life; NULL: lives with the task's record"),
     comment="idempotency keys",
+    sqlite_strict=True,
     sqlite_with_rowid=False,
 )
 Index("ix_taskmq_keys_expiry", keys.c.expires_at, sqlite_where=text("expires_at IS NOT NULL"))
@@ -351,6 +361,7 @@ locks = Table(
     Column("owner", String(128), nullable=False),
     Column("expires_at", _Big, nullable=False),
     comment="named leases",
+    sqlite_strict=True,
 )
 
 workers = Table(
@@ -361,6 +372,7 @@ workers = Table(
     Column("info", Text, nullable=False, comment="JSON"),
     Column("expires_at", _Big, nullable=False),
     comment="live workers",
+    sqlite_strict=True,
 )
 
 version = Table(
@@ -368,4 +380,5 @@ version = Table(
     metadata,
     Column("version", Integer, primary_key=True, autoincrement=False),
     comment="which schema this database has",
+    sqlite_strict=True,
 )

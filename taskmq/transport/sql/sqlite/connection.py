@@ -22,9 +22,10 @@ from taskmq.transport.sql.sqlite.session import SqliteSession
 from taskmq.transport.sql.sqlite.wakeup import Wakeup
 from taskmq.transport.sql.sqlite.writer import Turnstile, Writer
 from taskmq.transport.sql.transport import SqlTransport
+from taskmq.urls import without_secrets
 
 T = TypeVar("T")
-OLDEST = (3, 35, 0)
+OLDEST = (3, 37, 0)
 """RETURNING, UPDATE FROM and generated columns."""
 _SYNCHRONOUS = ("full", "normal", "off")
 PATIENCE = 30.0
@@ -39,12 +40,13 @@ class Settings:
         path = unquote(parts.path)
         if parts.netloc:
             raise ConfigError(
-                f"{url!r} names a host: write sqlite:///relative.db or sqlite:////absolute.db (three or four slashes)"
+                f"{without_secrets(url)!r} names a host: write sqlite:///relative.db or sqlite:////absolute.db "
+                "(three or four slashes)"
             )
         if not path.startswith("/") or path == "/":
-            raise ConfigError(f"{url!r} names no file: write sqlite:///taskmq.db")
+            raise ConfigError(f"{without_secrets(url)!r} names no file: write sqlite:///taskmq.db")
         if "\0" in path:
-            raise ConfigError(f"{url!r} has a NUL in its path, which no file can have")
+            raise ConfigError(f"{without_secrets(url)!r} has a NUL in its path, which no file can have")
         self.path = os.path.abspath(path[1:])
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         self.synchronous = options.pop("synchronous", "full").lower()
@@ -55,9 +57,9 @@ class Settings:
         except ValueError:
             self.patience = -1.0
         if not 0 <= self.patience < 1e6:
-            raise ConfigError(f"{url!r}: timeout is a number of seconds, 0 or more")
+            raise ConfigError(f"{without_secrets(url)!r}: timeout is a number of seconds, 0 or more")
         if options:
-            raise ConfigError(f"{url!r}: unknown option {min(options)!r}; known: synchronous, timeout")
+            raise ConfigError(f"{without_secrets(url)!r}: unknown option {min(options)!r}; known: synchronous, timeout")
 
 
 class SqliteEngine:
@@ -68,7 +70,7 @@ class SqliteEngine:
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
-            raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; taskmq needs 3.35 or newer")
+            raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old; taskmq needs 3.37 or newer")
         self.settings = settings
         self.namespace = namespace
         self._gate = ForkGate()
@@ -213,6 +215,11 @@ def _has_schema(connection: sqlite3.Connection, path: str) -> bool:
     if found > SCHEMA_VERSION:
         raise ConfigError(
             f"{path} has schema {found}, made by a newer taskmq; this one knows {SCHEMA_VERSION}: upgrade taskmq"
+        )
+    if found < SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema {found}, of a taskmq before its first release; there is no way from it to "
+            f"{SCHEMA_VERSION}: start with a new file"
         )
     return True
 

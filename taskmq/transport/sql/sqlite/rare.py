@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from taskmq.errors import InvalidArgument
 from taskmq.queue import QueueConfig, Rate
 from taskmq.transport.sql.codes import COUNT_DEAD, FAILED, KEY_WITH_TTL
 from taskmq.transport.sql.dialect import DeadLetter, Place, QueueRow
@@ -232,9 +233,16 @@ class Rare:
 
 
 def decode_config(text: str) -> QueueConfig:
-    """Stored settings; fields that this version does not know are dropped."""
-    known = {field.name for field in fields(QueueConfig)}
-    values = {name: value for name, value in msgspec.json.decode(text).items() if name in known}
-    if values.get("rate") is not None:
-        values["rate"] = Rate(**values["rate"])
-    return QueueConfig(**values)
+    """Stored settings. Fields that this version does not know are dropped; damaged settings count as none."""
+    try:
+        stored = _decode_settings(text)
+        values = {name: value for name, value in stored.items() if name in _SETTINGS}
+        if values.get("rate") is not None:
+            values["rate"] = Rate(**values["rate"])
+        return QueueConfig(**values)
+    except (msgspec.DecodeError, InvalidArgument, TypeError):
+        return QueueConfig()
+
+
+_SETTINGS = {field.name for field in fields(QueueConfig)}
+_decode_settings = msgspec.json.Decoder(dict[str, Any]).decode
