@@ -37,6 +37,7 @@ FAMILIES = (
         "hold",
         "dead_letters",
         "gates",
+        "queued",
         "inspect",
         "workers",
         "locks",
