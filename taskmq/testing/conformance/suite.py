@@ -38,6 +38,7 @@ FAMILIES = (
         "dead_letters",
         "gates",
         "queued",
+        "rates",
         "inspect",
         "workers",
         "locks",
