@@ -39,6 +39,7 @@ FAMILIES = (
         "gates",
         "queued",
         "rates",
+        "limits",
         "inspect",
         "workers",
         "locks",
