@@ -40,6 +40,7 @@ FAMILIES = (
         "queued",
         "rates",
         "limits",
+        "parking",
         "inspect",
         "workers",
         "locks",
