@@ -41,6 +41,7 @@ FAMILIES = (
         "rates",
         "limits",
         "parking",
+        "missed",
         "inspect",
         "workers",
         "locks",
