@@ -42,6 +42,7 @@ FAMILIES = (
         "limits",
         "parking",
         "missed",
+        "partition_limits",
         "inspect",
         "workers",
         "locks",
