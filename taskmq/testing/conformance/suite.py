@@ -43,6 +43,7 @@ FAMILIES = (
         "parking",
         "missed",
         "partition_limits",
+        "capabilities",
         "inspect",
         "workers",
         "locks",
