@@ -44,6 +44,7 @@ FAMILIES = (
         "missed",
         "partition_limits",
         "capabilities",
+        "progress",
         "inspect",
         "workers",
         "locks",
