@@ -45,6 +45,7 @@ FAMILIES = (
         "partition_limits",
         "capabilities",
         "progress",
+        "stats",
         "inspect",
         "workers",
         "locks",
