@@ -46,6 +46,7 @@ FAMILIES = (
         "capabilities",
         "progress",
         "stats",
+        "watch",
         "inspect",
         "workers",
         "locks",
