@@ -51,11 +51,11 @@ FAMILIES = (
         "workers",
         "locks",
     ),
-    *("control", "lifecycle", "concurrency", "processes"),
+    *("control", "lifecycle", "concurrency", "processes", "crowds"),
 )
 """The promise families: a module of this package each."""
 
-pytest.register_assert_rewrite(*(f"{__package__}.{family}" for family in FAMILIES))
+pytest.register_assert_rewrite(f"{__package__}.crowd", *(f"{__package__}.{family}" for family in FAMILIES))
 
 
 class Skipped(Exception):
