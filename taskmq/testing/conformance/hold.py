@@ -88,3 +88,17 @@ def hold_is_a_setting_of_the_queue(kit: Kit) -> None:
         kit.claim(1, queue)
         kit.die(f"{queue} A")
     assert kit.claim(9, "strictly", "lenient") == ["lenient B"]
+
+
+def die_with_hold_outlives_the_record(kit: Kit) -> None:
+    """A hold lasts until an operator ends it, also when the dead head's record is past its retention (§6)."""
+    kit.configure(on_dead="hold")
+    kit.publish("A", partition="!x", retention=5)
+    kit.publish("B", partition="!x")
+    kit.claim()
+    kit.die("A")
+    kit.advance(5)
+    kit.maintain()
+    assert (kit.look("A"), kit.claim()) == (None, [])
+    assert kit.store.release_partition("q", "!x")
+    assert kit.claim() == ["B"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from taskmq.outcome import Ack
 from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import LEASE, Kit, names
+from taskmq.transport.base import Reserve, Settle, Settlement
 
 ONE = Limit("k", 1)
 TWO = Limit("k", 2)
@@ -229,6 +231,16 @@ def parked_tasks_return_after_lost_leases(kit: Kit) -> None:
     assert kit.claim(9) == ["T1"]
     kit.die("T1")
     assert kit.work_off() == ["T2", "T3"]
+
+
+def settle_and_reserve_fills_the_slot_it_frees(kit: Kit) -> None:
+    """A combined exchange gives its own slot to the next task of the key (§8; base.py)."""
+    kit.publish("A", "B", limit=ONE)
+    assert kit.claim(9) == ["A"]
+    settle = Settle(items=[Settlement(kit.delivery("A"), Ack())])
+    results, got = kit.store.settle_and_reserve(settle, Reserve(queues=["q"], limit=9, worker="w"))
+    assert results == [True]
+    assert [kit.name(delivery.id) for delivery in got.deliveries] == ["B"]
 
 
 # ── partitions ──

@@ -9,6 +9,7 @@ from collections import Counter
 from multiprocessing.connection import Connection
 
 from taskmq.outcome import Ack
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.crowd import PATIENCE, answer, answers, children
 from taskmq.testing.conformance.kit import LEASE, Kit, names, needs
@@ -96,6 +97,28 @@ def processes_killed_lose_nothing(kit: Kit) -> None:
     kit.ack("T4", "T5", "T6")
     kit.advance(LEASE)
     assert kit.claim(9, worker="alive") == ["T2", "T3"]
+
+
+@needs("shared")
+def processes_killed_free_their_slots(kit: Kit) -> None:
+    """A worker killed with -9 holds no limit, no place and no partition longer than its leases (§8, §10.1)."""
+    kit.configure(max_running=3)
+    kit.publish(*names("L", 3), limit=Limit("k", 1), max_attempts=9)
+    kit.publish(*names("P", 3), partition="p", most=1, max_attempts=9)
+    kit.publish(*names("X", 3), partition="!x", max_attempts=9)
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        got = store.reserve(Reserve(queues=["q"], limit=9, worker="doomed")).deliveries
+        pipe.send([delivery.id for delivery in got])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    (held,) = answers(kit, 1, job)
+    assert sorted(kit.name(task_id) for task_id in held) == ["L1", "P1", "X1"]
+    assert kit.claim(9, worker="alive") == []
+    kit.advance(LEASE)
+    assert sorted(kit.claim(9, worker="alive")) == ["L1", "P1", "X1"]
+    kit.ack("L1", "P1", "X1")
+    assert sorted(kit.claim(9, worker="alive")) == ["L2", "P2", "X2"]
 
 
 @needs("shared")
