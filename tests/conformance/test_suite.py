@@ -114,6 +114,15 @@ def test_every_family_is_asked() -> None:
     assert all(scenarios([family]) for family in FAMILIES)
 
 
+def test_the_page_of_promises_names_scenarios_that_exist() -> None:
+    """Every sentence of the model is listed with scenarios, and each of them is one (docs/conformance.md)."""
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
+    rows = re.findall(r"^\| (?!---|sentence)(.*) \| (.*) \|$", page.split("## What no store")[0], re.MULTILINE)
+    named = {sentence: re.findall(r"`(\w+)`", cell) for sentence, cell in rows}
+    assert [sentence for sentence, names in named.items() if not names] == []
+    assert sorted({name for names in named.values() for name in names} - set(scenarios())) == []
+
+
 def test_every_scenario_states_its_promise() -> None:
     """Each scenario says in one sentence what is promised, and where."""
     for name, scenario in scenarios().items():
