@@ -192,3 +192,39 @@ def checkup_changes_nothing(kit: Kit) -> None:
     before = (kit.store.stats(), kit.info("A"), kit.info("B"))
     kit.store.checkup()
     assert (kit.store.stats(), kit.info("A"), kit.info("B")) == before
+
+
+def watch_is_ended_by_a_cancel(kit: Kit) -> None:
+    """Who watches a waiting task learns at once that it is cancelled (base.py, watch)."""
+    kit.publish("A")
+    _ended_by(kit, "A", lambda: kit.cancel("A"))
+
+
+def watch_is_ended_by_an_expiry(kit: Kit) -> None:
+    """Who watches a task learns at once that it has expired (base.py, watch; §2)."""
+    kit.publish("A", expires=5)
+
+    def expire() -> None:
+        kit.advance(5)
+        kit.claim()
+
+    _ended_by(kit, "A", expire)
+    assert kit.state("A") is TaskState.EXPIRED
+
+
+def watch_is_ended_by_housekeeping(kit: Kit) -> None:
+    """Who watches a task learns that housekeeping found it expired (base.py, watch; §2)."""
+    kit.publish("A", expires=5)
+
+    def expire() -> None:
+        kit.advance(5)
+        kit.maintain()
+
+    _ended_by(kit, "A", expire)
+    assert kit.state("A") is TaskState.EXPIRED
+
+
+def watch_is_ended_by_a_flush(kit: Kit) -> None:
+    """A task that was flushed is gone (base.py, watch, flush)."""
+    kit.publish("A")
+    _ended_by(kit, "A", kit.store.flush)
