@@ -154,3 +154,14 @@ def slot_freed_while_its_partition_is_held_goes_to_another(kit: Kit) -> None:
     assert kit.claim(9) == ["A"]
     kit.die("A")
     assert kit.claim(9) == ["B"]
+
+
+def slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another(kit: Kit) -> None:
+    """A more urgent task that came before a head while it was parked leaves the head's slot to others (§8, §6)."""
+    _occupy(kit)
+    kit.publish("A", partition="!x", limit=ONE)
+    assert kit.claim(9) == []
+    kit.publish("B", limit=ONE)
+    kit.publish("urgent", partition="!x", priority=5)
+    kit.ack("running")
+    assert kit.claim(9) == ["urgent", "B"]
