@@ -165,3 +165,12 @@ def slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another(kit: K
     kit.publish("urgent", partition="!x", priority=5)
     kit.ack("running")
     assert kit.claim(9) == ["urgent", "B"]
+
+
+def slot_hidden_from_a_claim_goes_to_what_it_can_run(kit: Kit) -> None:
+    """A task that came back for a slot and is hidden from a claim blocks no task of the key that it can run (§8)."""
+    _occupy(kit)
+    kit.publish("A", limit=ONE, handler="cannot")
+    kit.publish("B", limit=ONE, handler="can")
+    kit.ack("running")
+    assert kit.claim(9, handlers=[("can", "")]) == ["B"]
