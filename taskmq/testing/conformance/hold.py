@@ -102,3 +102,14 @@ def die_with_hold_outlives_the_record(kit: Kit) -> None:
     assert (kit.look("A"), kit.claim()) == (None, [])
     assert kit.store.release_partition("q", "!x")
     assert kit.claim() == ["B"]
+
+
+def purge_of_a_held_head_frees_its_partition(kit: Kit) -> None:
+    """An operator who drops the dead head has dealt with it: the partition goes on (§6)."""
+    kit.configure(on_dead="hold")
+    kit.publish("A", "B", partition="!x")
+    kit.claim()
+    kit.die("A")
+    assert kit.claim() == []
+    assert kit.store.purge([kit.id("A")]) == 1
+    assert kit.claim() == ["B"]

@@ -371,3 +371,19 @@ def replay_into_a_full_key_parks(kit: Kit) -> None:
     assert (kit.claim(9), kit.info("A").parked) == ([], True)
     kit.ack("running")
     assert kit.claim(9) == ["A"]
+
+
+def parked_tasks_return_by_turns_between_partitions(kit: Kit) -> None:
+    """Parallel partitions that share a full key take turns at its slots, whoever published first and most (§6, §8)."""
+    kit.publish(*names("a", 6), partition="a", limit=ONE)
+    kit.publish(*names("b", 3), partition="b", limit=ONE)
+    assert kit.work_off(n=9) == ["a1", "b1", "a2", "b2", "a3", "b3", "a4", "a5", "a6"]
+
+
+def parked_head_is_overtaken_by_a_more_urgent_task(kit: Kit) -> None:
+    """Inside a partition the sort key decides: a more urgent task is the head now, and nothing keeps it (§6)."""
+    _occupy(kit)
+    kit.publish("A", partition="!x", limit=ONE)
+    assert kit.claim(9) == []
+    kit.publish("urgent", partition="!x", priority=5)
+    assert kit.claim(9) == ["urgent"]
