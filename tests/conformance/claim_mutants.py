@@ -51,9 +51,9 @@ def aging_retry_keeps_its_time(patch: pytest.MonkeyPatch) -> None:
         before = task.available_at
         original(store, task, flow, *rest)
         if not flow.ordered and task.place == task.WAITING:
-            flow.line.remove(task.key())
+            flow.line.remove(task.key(), task.spec)
             task.available_at = before
-            flow.line.add(task.key())
+            flow.line.add(task.key(), task.spec)
 
     wrap(patch, MemoryTransport, "_put_off", put_off)
 
@@ -76,12 +76,13 @@ def delays_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("fairness")
 def served_not_counted(patch: pytest.MonkeyPatch) -> None:
-    def write_back(original: Any, candidate: claim.Queue) -> None:
-        candidate.served = candidate.ref.served
-        original(candidate)
-
     original = MemoryTransport._write_back
-    patch.setattr(MemoryTransport, "_write_back", staticmethod(lambda candidate: write_back(original, candidate)))
+
+    def write_back(candidate: claim.Queue, now: int) -> None:
+        candidate.served = candidate.ref.served
+        original(candidate, now)
+
+    patch.setattr(MemoryTransport, "_write_back", staticmethod(write_back))
 
 
 @mutant("fairness")
@@ -101,8 +102,8 @@ def clamp_not_written_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _candidate(patch: pytest.MonkeyPatch, **changes: Any) -> None:
-    def candidate(original: Any, store: Any, queue: QueueRecord) -> claim.Queue:
-        view: claim.Queue = original(store, queue)
+    def candidate(original: Any, store: Any, queue: QueueRecord, *rest: Any) -> claim.Queue:
+        view: claim.Queue = original(store, queue, *rest)
         for name, value in changes.items():
             setattr(view, name, value(queue))
         return view

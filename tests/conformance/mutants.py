@@ -1,7 +1,8 @@
 """Memory stores with one fault each: proof that the suite can fail.
 
 A mutant is a function that plants its fault with a monkeypatch; ``@mutant`` names the families that must notice. They
-are in claim_mutants.py (who is next) and end_mutants.py (what becomes of it).
+are in claim_mutants.py (who is next), gate_mutants.py, limit_mutants.py (who may start), end_mutants.py (what becomes
+of it) and sight_mutants.py (who sees what). A mutant that only makes the store crash proves nothing, and fails.
 """
 
 from __future__ import annotations

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from taskmq.errors import IdempotencyConflict
 from taskmq.outcome import Ack, Retry
 from taskmq.state import TaskState
+from taskmq.testing.conformance.crowd import at_once
 from taskmq.testing.conformance.kit import Kit, names
 from taskmq.transport.base import Maintain, Publish, Reserve, Settle, Settlement
-
-T = TypeVar("T")
-
-
-def _at_once(count: int, job: Callable[[int], T]) -> list[T]:
-    """Run the job in so many threads that start together; their answers in order."""
-    barrier = threading.Barrier(count)
-
-    def run(number: int) -> T:
-        barrier.wait(60)
-        return job(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
 
 
 def _reserve(kit: Kit, worker: int, limit: int) -> list[str]:
@@ -46,14 +30,14 @@ def reserve_gives_each_task_to_one_worker(kit: Kit) -> None:
             mine += _reserve(kit, worker, 1 + worker % 5)
         return mine
 
-    claimed = [name for mine in _at_once(8, claim) for name in mine]
+    claimed = [name for mine in at_once(8, claim) for name in mine]
     assert Counter(claimed) == Counter(wanted)
 
 
 def publish_of_one_key_makes_one_task(kit: Kit) -> None:
     """One key, one task, from however many publishers at once (§10.7)."""
     messages = [kit.message(f"T{number}", key="k", args=[1]) for number in range(16)]
-    receipts = _at_once(16, lambda number: kit.store.publish(Publish(messages=[messages[number]]))[0])
+    receipts = at_once(16, lambda number: kit.store.publish(Publish(messages=[messages[number]]))[0])
     assert len({receipt.id for receipt in receipts}) == 1
     assert [receipt.duplicate for receipt in receipts].count(False) == 1
     assert len(kit.claim(99)) == 1
@@ -69,7 +53,7 @@ def publish_of_conflicting_keys_accepts_one(kit: Kit) -> None:
         except IdempotencyConflict:
             return None
 
-    accepted = [task_id for task_id in _at_once(8, publish) if task_id is not None]
+    accepted = [task_id for task_id in at_once(8, publish) if task_id is not None]
     assert [kit.id(name) for name in kit.claim(99)] == accepted
     assert len(accepted) == 1
 
@@ -77,7 +61,7 @@ def publish_of_conflicting_keys_accepts_one(kit: Kit) -> None:
 def publish_from_many_threads_loses_nothing(kit: Kit) -> None:
     """Batches published at once are all stored, each in its own order (§10.1, §4)."""
     batches = [[kit.message(f"{number} {item}") for item in range(20)] for number in range(8)]
-    _at_once(8, lambda number: kit.store.publish(Publish(messages=batches[number])))
+    at_once(8, lambda number: kit.store.publish(Publish(messages=batches[number])))
     claimed = kit.claim(200)
     assert len(claimed) == 160
     for number in range(8):
@@ -92,36 +76,9 @@ def settle_from_two_threads_is_accepted_once(kit: Kit) -> None:
         kit.publish(name)
         kit.claim()
         item = Settlement(kit.delivery(name), Ack())
-        answers = _at_once(4, lambda _, item=item: kit.store.settle(Settle(items=[item]))[0])  # type: ignore[misc]
+        answers = at_once(4, lambda _, item=item: kit.store.settle(Settle(items=[item]))[0])  # type: ignore[misc]
         assert answers.count(True) == 1
         assert kit.state(name) is TaskState.SUCCEEDED
-
-
-def max_running_holds_with_fifty_claimers(kit: Kit) -> None:
-    """A limit of N is never exceeded, with 50 claimers (§10.6)."""
-    kit.configure(max_running=7)
-    kit.publish(*names("T", 120))
-    lock = threading.Lock()
-    running, most = 0, 0
-
-    def work(worker: int) -> int:
-        nonlocal running, most
-        done = 0
-        for _ in range(6):
-            got = kit.store.reserve(Reserve(queues=["q"], limit=2, worker=f"w{worker}"))
-            with lock:
-                running += len(got.deliveries)
-                most = max(most, running)
-            with lock:
-                running -= len(got.deliveries)
-            if got.deliveries:
-                kit.store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in got.deliveries]))
-                done += len(got.deliveries)
-        return done
-
-    assert sum(_at_once(50, work)) <= 120
-    assert 0 < most <= 7
-    assert kit.stats().running == 0
 
 
 def ordered_partitions_stay_ordered_under_load(kit: Kit) -> None:
@@ -156,7 +113,7 @@ def ordered_partitions_stay_ordered_under_load(kit: Kit) -> None:
                     if isinstance(item.outcome, Retry):
                         break
 
-    _at_once(8, work)
+    at_once(8, work)
     for code in codes:
         assert [name for name in log if name.startswith(f"{code} ")] == names(f"{code} ", 12)
 
@@ -166,11 +123,11 @@ def maintain_from_many_threads_counts_each_loss_once(kit: Kit) -> None:
     kit.publish(*names("T", 20), max_attempts=9)
     kit.claim_one_by_one(20)
     kit.advance(31)
-    done = _at_once(8, lambda _: kit.store.maintain(Maintain()).reaped)
+    done = at_once(8, lambda _: kit.store.maintain(Maintain()).reaped)
     assert sum(done) == 20
     assert [kit.info(name).attempt for name in names("T", 20)] == [1] * 20
 
 
 def lock_is_taken_by_one_of_many(kit: Kit) -> None:
     """Of many owners that want a named lease at once exactly one gets it (base.py)."""
-    assert sum(_at_once(16, lambda number: kit.store.lock("leader", f"o{number}", 10_000_000))) == 1
+    assert sum(at_once(16, lambda number: kit.store.lock("leader", f"o{number}", 10_000_000))) == 1

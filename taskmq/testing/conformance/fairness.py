@@ -45,6 +45,14 @@ def reserve_alternates_between_equal_queues(kit: Kit) -> None:
     assert _turns(kit.claim_one_by_one(9, "c", "a", "b")) == "abcabcabc"
 
 
+def reserve_breaks_ties_by_the_bytes_of_names(kit: Kit) -> None:
+    """Equal claims of queues go by their names, compared as bytes: capitals before small letters (§5, §11)."""
+    queues = ("b", "a", "B", "a.", "_", "A")
+    for queue in queues:
+        kit.publish(f"in {queue}", queue=queue)
+    assert kit.claim_one_by_one(6, *queues) == [f"in {queue}" for queue in ("A", "B", "_", "a", "a.", "b")]
+
+
 def reserve_lets_priority_beat_weight(kit: Kit) -> None:
     """A priority-5 task in the queue of weight 1 comes first (§5)."""
     kit.configure("a", weight=1000)

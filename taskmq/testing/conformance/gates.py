@@ -162,6 +162,14 @@ def configure_seeds_a_queue_once(kit: Kit) -> None:
     assert kit.stats().config == wanted
 
 
+def configure_tells_every_setting_that_differs(kit: Kit) -> None:
+    """Drift names each setting in which a queue differs, gates included (library.md)."""
+    kit.configure(weight=2, max_running=5, max_queued=10, rate="5/s")
+    wanted = QueueConfig(order="aging", aging_step=7.0, max_queued=11, rate="6/s", on_dead="hold", lease=4.0)
+    drift = kit.store.configure_queues({"q": wanted})
+    assert set(drift["q"]) == {"weight", "order", "aging_step", "max_running", "max_queued", "rate", "on_dead", "lease"}
+
+
 def configure_overwrites_on_demand(kit: Kit) -> None:
     """``apply_config=True`` overwrites (library.md)."""
     kit.store.configure_queues({"q": QueueConfig(weight=3)})

@@ -88,3 +88,28 @@ def hold_is_a_setting_of_the_queue(kit: Kit) -> None:
         kit.claim(1, queue)
         kit.die(f"{queue} A")
     assert kit.claim(9, "strictly", "lenient") == ["lenient B"]
+
+
+def die_with_hold_outlives_the_record(kit: Kit) -> None:
+    """A hold lasts until an operator ends it, also when the dead head's record is past its retention (§6)."""
+    kit.configure(on_dead="hold")
+    kit.publish("A", partition="!x", retention=5)
+    kit.publish("B", partition="!x")
+    kit.claim()
+    kit.die("A")
+    kit.advance(5)
+    kit.maintain()
+    assert (kit.look("A"), kit.claim()) == (None, [])
+    assert kit.store.release_partition("q", "!x")
+    assert kit.claim() == ["B"]
+
+
+def purge_of_a_held_head_frees_its_partition(kit: Kit) -> None:
+    """An operator who drops the dead head has dealt with it: the partition goes on (§6)."""
+    kit.configure(on_dead="hold")
+    kit.publish("A", "B", partition="!x")
+    kit.claim()
+    kit.die("A")
+    assert kit.claim() == []
+    assert kit.store.purge([kit.id("A")]) == 1
+    assert kit.claim() == ["B"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from taskmq.errors import IdempotencyConflict
 from taskmq.message import Message
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import Kit
 
@@ -46,15 +47,24 @@ def publish_with_a_known_key_and_other_content_conflicts(kit: Kit) -> None:
 
 
 def publish_compares_everything_that_matters(kit: Kit) -> None:
-    """Handler, arguments, priority, partition, timing, budget, retention and tags are content (§7)."""
+    """Handler, arguments, priority, partition, timing, budget, limit, retention and tags are content (§7)."""
     kit.publish("A", key="k")
     others: list[dict[str, Any]] = [
         *({"handler": "other"}, {"args": [0]}, {"headers": {"a": "b"}}, {"priority": 1}, {"tags": ("t",)}),
         *({"partition": "p"}, {"partition": "!p"}, {"delay": 5}, {"expires": 5}, {"deadline": 5}),
-        *({"max_attempts": 4}, {"retention": 5}),
+        *({"max_attempts": 4}, {"retention": 5}, {"version": "2"}, {"limit": Limit("k", 1)}),
     ]
     for other in others:
         assert _conflict(kit, [kit.message("B", key="k", **other)]).task_id == kit.id("A"), other
+
+
+def publish_compares_what_a_partition_and_a_limit_are_given(kit: Kit) -> None:
+    """A partition's weight and max_running and a limit's n are content, too (§7)."""
+    kit.publish("A", key="k", partition="p", weight=2, most=3, limit=Limit("k", 4))
+    same: dict[str, Any] = {"partition": "p", "weight": 2, "most": 3, "limit": Limit("k", 4)}
+    assert kit.publish("B", key="k", **same)[0].duplicate
+    for other in ({"weight": 3}, {"weight": None}, {"most": 4}, {"most": None}, {"limit": Limit("k", 5)}):
+        assert _conflict(kit, [kit.message("C", key="k", **{**same, **other})]).task_id == kit.id("A"), other
 
 
 def publish_takes_defaults_for_absent(kit: Kit) -> None:

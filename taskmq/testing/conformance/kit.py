@@ -21,7 +21,7 @@ from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
 from taskmq.queue import Partition, QueueConfig
-from taskmq.state import TaskInfo, TaskState
+from taskmq.state import Progress, TaskInfo, TaskState
 from taskmq.testing.conformance.places import LEASE, MANY_ROUNDS, SECOND, Factory, Places, us
 from taskmq.transport.base import (
     Extend,
@@ -61,6 +61,7 @@ class Kit(Places):
         headers: Mapping[str, str] | None = None,
         partition: str | None = None,
         weight: int | None = None,
+        most: int | None = None,
         delay: float | None = None,
         run_after: Moment | None = None,
         expires: float | None = None,
@@ -69,13 +70,13 @@ class Kit(Places):
         retention: float | None = None,
         **fields: Any,
     ) -> Message:
-        """A message with this name; the durations are seconds from now."""
+        """A message with this name; durations are seconds from now, ``most`` is the partition's max_running."""
         message = Message(
             id=new_id(),
             queue=queue,
             handler=handler,
             body=encode(Envelope(args=msgspec.Raw(msgspec.json.encode(list(args))), headers=dict(headers or {}))),
-            partition=None if partition is None else Partition(partition, weight=weight),
+            partition=None if partition is None else Partition(partition, weight=weight, max_running=most),
             run_after=run_after or _from_now(delay),
             expires=_from_now(expires),
             deadline=_from_now(deadline),
@@ -97,10 +98,17 @@ class Kit(Places):
     # ── reserve ──
 
     def reserve(
-        self, n: int = 1, *queues: str, worker: str = "worker", lease: float = LEASE, store: Store | None = None
+        self,
+        n: int = 1,
+        *queues: str,
+        worker: str = "worker",
+        lease: float = LEASE,
+        store: Store | None = None,
+        **capabilities: Any,
     ) -> Reserved:
-        """One reserve as the store answers it (queue ``q`` unless named)."""
-        got = (store or self.store).reserve(Reserve(queues=queues or ("q",), limit=n, worker=worker, lease=us(lease)))
+        """One reserve as the store answers it (queue ``q`` unless named), by a worker with these capabilities."""
+        params = Reserve(queues=queues or ("q",), limit=n, worker=worker, lease=us(lease), **capabilities)
+        got = (store or self.store).reserve(params)
         for delivery in got.deliveries:
             self._held[self.name(delivery.id)] = delivery
         return got
@@ -180,9 +188,9 @@ class Kit(Places):
         """It goes to the dead letters."""
         self._must(name, Dead(reason, error))
 
-    def renew(self, of: str | Delivery, started: bool = False) -> Renewed:
+    def renew(self, of: str | Delivery, started: bool = False, progress: Progress | None = None) -> Renewed:
         """Renew one lease; returns the store's answer."""
-        (answer,) = self.store.extend(Extend(items=[Renewal(self._delivery(of), started)]))
+        (answer,) = self.store.extend(Extend(items=[Renewal(self._delivery(of), started, progress)]))
         return answer
 
     def start(self, *names: str) -> None:
@@ -235,6 +243,11 @@ class Kit(Places):
     def partition(self, code: str, queue: str = "q") -> PartitionInfo | None:
         """A partition as it stands; None when nothing is left of it."""
         return next(iter(self.store.partitions(queue, [code])), None)
+
+    def limit(self, key: str) -> tuple[int, int]:
+        """How many tasks of this limit's key run, and how many are parked."""
+        info = next(iter(self.store.limits([key])), None)
+        return (info.running, info.parked) if info is not None else (0, 0)
 
 
 def _from_now(seconds: float | None) -> Moment | None:

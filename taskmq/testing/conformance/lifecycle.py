@@ -8,9 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from taskmq.errors import TransportError
+from taskmq.outcome import Ack
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import Kit, needs
-from taskmq.transport.base import Wait
+from taskmq.transport.base import Extend, Find, Maintain, Renewal, Settle, Settlement, Wait, WorkerInfo
 
 PATIENCE = 20.0
 """Upper bound in seconds for what should happen at once."""
@@ -212,3 +214,65 @@ def places_are_apart(kit: Kit) -> None:
     assert kit.claim(9, store=other) == ["B"]
     other.flush()
     assert kit.state("A") is TaskState.QUEUED
+
+
+def places_know_nothing_of_each_other(kit: Kit) -> None:
+    """No verb of one namespace sees or changes a task, worker, limit or partition of another (§7, scope; base.py)."""
+    other = kit.elsewhere()
+    kit.publish("A", "B", partition="!x", limit=Limit("k", 1))
+    kit.publish("dead")
+    kit.claim(9, lease=3600)
+    kit.die("dead")
+    kit.store.heartbeat(_row("w1"), 60_000_000)
+    ids = [kit.id(name) for name in ("A", "B", "dead")]
+    assert other.get(ids) == [None] * 3
+    assert other.cancel(ids) == [None] * 3
+    assert other.replay(ids) == [False] * 3
+    assert other.purge(ids) == 0
+    assert (other.find(Find()).tasks, other.stats(), other.workers()) == ([], [], [])
+    assert (other.limits(), other.partitions("q")) == ([], [])
+    assert other.watch(kit.id("A"), PATIENCE)
+    other.pause_queue("q", True)
+    other.pause_partition("q", "!x", True)
+    assert not other.skip_head("q", "!x")
+    other.forget("w1")
+    other.heartbeat(_row("w1"), 1)
+    other.lock("leader", "one", 60_000_000)
+    other.unlock("leader", "one")
+    kit.advance(60)
+    other.maintain(Maintain())
+    assert other.delete_queue("q")
+    other.flush()
+    assert kit.states("A", "B", "dead") == [TaskState.RUNNING, TaskState.QUEUED, TaskState.FAILED]
+    assert kit.limit("k") == (1, 0)
+    kit.ack("A")
+    assert kit.claim(9) == ["B"]
+
+
+def places_keep_workers_of_one_name_apart(kit: Kit) -> None:
+    """Two namespaces may each have a worker of the same id; each sees and forgets its own (base.py)."""
+    other = kit.elsewhere()
+    kit.store.heartbeat(_row("w1"), 60_000_000)
+    other.heartbeat(_row("w1"), 60_000_000)
+    assert [[worker.id for worker in store.workers()] for store in (kit.store, other)] == [["w1"], ["w1"]]
+    other.forget("w1")
+    assert [[worker.id for worker in store.workers()] for store in (kit.store, other)] == [["w1"], []]
+
+
+def places_refuse_deliveries_of_each_other(kit: Kit) -> None:
+    """A delivery is good in its own namespace only: elsewhere it is a lost lease, and nothing happens (§1)."""
+    other = kit.elsewhere()
+    kit.publish("A", "B", limit=Limit("k", 2))
+    kit.publish("C", store=other)
+    kit.claim(2)
+    assert other.settle(Settle(items=[Settlement(kit.delivery("A"), Ack())])) == [False]
+    (renewed,) = other.extend(Extend(items=[Renewal(kit.delivery("A"), True)]))
+    assert renewed.lease_until is None
+    assert (kit.state("A"), kit.info("A").attempt, kit.limit("k")) == (TaskState.RUNNING, 0, (2, 0))
+    kit.ack("A", "B")
+
+
+def _row(worker_id: str) -> WorkerInfo:
+    return WorkerInfo(
+        id=worker_id, host="h", pid=1, queues=["q"], pool="solo", concurrency=1, version="1", started_at=0
+    )

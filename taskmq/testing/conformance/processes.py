@@ -5,65 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any
 
 from taskmq.outcome import Ack
+from taskmq.queue import Limit
 from taskmq.state import TaskState
+from taskmq.testing.conformance.crowd import PATIENCE, answer, answers, children
 from taskmq.testing.conformance.kit import LEASE, Kit, names, needs
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
-
-PATIENCE = 60.0
-
-Job = Callable[[Store, Connection, int], None]
-
-
-@contextmanager
-def _children(kit: Kit, count: int, job: Job) -> Iterator[list[Connection]]:
-    """Fork so many processes, each with a store of its own; they begin together. Yields their pipes."""
-    context = multiprocessing.get_context("fork")  # the factory may be a lambda, which only a fork can take along
-    barrier = context.Barrier(count)
-
-    def run(pipe: Connection, number: int) -> None:
-        store = kit.open()
-        barrier.wait(PATIENCE)
-        job(store, pipe, number)
-        store.close()
-
-    pipes, children = [], []
-    for number in range(count):
-        mine, theirs = context.Pipe()
-        child = context.Process(target=run, args=(theirs, number), daemon=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test runner only wait
-            child.start()
-        theirs.close()
-        pipes.append(mine)
-        children.append(child)
-    try:
-        yield pipes
-        for child in children:
-            child.join(PATIENCE)
-    finally:
-        for child in children:
-            child.kill()
-            child.join(PATIENCE)
-        for pipe in pipes:
-            pipe.close()
-
-
-def _answer(pipe: Connection) -> Any:
-    assert pipe.poll(PATIENCE), "a child process gave no answer"
-    return pipe.recv()
-
-
-def _answers(kit: Kit, count: int, job: Job) -> list[Any]:
-    with _children(kit, count, job) as pipes:
-        return [_answer(pipe) for pipe in pipes]
 
 
 @needs("shared")
@@ -82,7 +32,7 @@ def processes_share_out_the_tasks(kit: Kit) -> None:
             mine += [delivery.id for delivery in got]
         pipe.send(mine)
 
-    done = [kit.name(task_id) for mine in _answers(kit, 3, job) for task_id in mine]
+    done = [kit.name(task_id) for mine in answers(kit, 3, job) for task_id in mine]
     assert Counter(done) == Counter(wanted)
     assert set(kit.states(*wanted)) == {TaskState.SUCCEEDED}
 
@@ -96,9 +46,9 @@ def processes_share_keys(kit: Kit) -> None:
         (receipt,) = store.publish(Publish(messages=[messages[number]]))
         pipe.send((receipt.id, receipt.duplicate))
 
-    answers = _answers(kit, 4, job)
-    assert len({task_id for task_id, _ in answers}) == 1
-    assert sorted(duplicate for _, duplicate in answers) == [False, True, True, True]
+    told = answers(kit, 4, job)
+    assert len({task_id for task_id, _ in told}) == 1
+    assert sorted(duplicate for _, duplicate in told) == [False, True, True, True]
 
 
 @needs("shared")
@@ -113,7 +63,7 @@ def processes_share_limits(kit: Kit) -> None:
             claimed += len(store.reserve(Reserve(queues=["q"], limit=2, worker=f"w{number}")).deliveries)
         pipe.send(claimed)
 
-    assert sum(_answers(kit, 3, job)) == 5
+    assert sum(answers(kit, 3, job)) == 5
     assert kit.stats().running == 5
 
 
@@ -126,7 +76,7 @@ def processes_share_ordered_partitions(kit: Kit) -> None:
         got = store.reserve(Reserve(queues=["q"], limit=4, worker=f"w{number}"))
         pipe.send([delivery.id for delivery in got.deliveries])
 
-    claims = [mine for mine in _answers(kit, 3, job) if mine]
+    claims = [mine for mine in answers(kit, 3, job) if mine]
     assert [[kit.name(task_id) for task_id in mine] for mine in claims] == [names("T", 4)]
 
 
@@ -141,12 +91,34 @@ def processes_killed_lose_nothing(kit: Kit) -> None:
         pipe.send(None)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    _answers(kit, 1, job)
+    answers(kit, 1, job)
     assert kit.states("T1", "T2") == [TaskState.SUCCEEDED, TaskState.RUNNING]
     assert kit.claim(9, worker="alive") == ["T4", "T5", "T6"]
     kit.ack("T4", "T5", "T6")
     kit.advance(LEASE)
     assert kit.claim(9, worker="alive") == ["T2", "T3"]
+
+
+@needs("shared")
+def processes_killed_free_their_slots(kit: Kit) -> None:
+    """A worker killed with -9 holds no limit, no place and no partition longer than its leases (§8, §10.1)."""
+    kit.configure(max_running=3)
+    kit.publish(*names("L", 3), limit=Limit("k", 1), max_attempts=9)
+    kit.publish(*names("P", 3), partition="p", most=1, max_attempts=9)
+    kit.publish(*names("X", 3), partition="!x", max_attempts=9)
+
+    def job(store: Store, pipe: Connection, number: int) -> None:
+        got = store.reserve(Reserve(queues=["q"], limit=9, worker="doomed")).deliveries
+        pipe.send([delivery.id for delivery in got])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    (held,) = answers(kit, 1, job)
+    assert sorted(kit.name(task_id) for task_id in held) == ["L1", "P1", "X1"]
+    assert kit.claim(9, worker="alive") == []
+    kit.advance(LEASE)
+    assert sorted(kit.claim(9, worker="alive")) == ["L1", "P1", "X1"]
+    kit.ack("L1", "P1", "X1")
+    assert sorted(kit.claim(9, worker="alive")) == ["L2", "P2", "X2"]
 
 
 @needs("shared")
@@ -160,10 +132,10 @@ def processes_killed_while_publishing_tell_the_truth(kit: Kit) -> None:
             pipe.send(message.id)
 
     told: list[str] = []
-    with _children(kit, 1, job) as (pipe,):
-        told.append(_answer(pipe))
+    with children(kit, 1, job) as (pipe,):
+        told.append(answer(pipe))
         while len(told) < 50:
-            told.append(_answer(pipe))
+            told.append(answer(pipe))
         kit.store.publish(Publish(messages=[]))
         (child,) = multiprocessing.active_children()
         child.kill()

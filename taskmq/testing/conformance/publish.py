@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskmq import codec
 from taskmq.durations import Moment
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import SECOND, Kit, names
 from taskmq.transport.base import PUBLISH_BATCH
@@ -68,6 +69,26 @@ def publish_takes_every_character_of_a_name(kit: Kit) -> None:
     kit.publish("A", queue=queue, handler=handler)
     assert kit.claim(1, queue) == ["A"]
     assert (kit.delivery("A").queue, kit.delivery("A").handler) == (queue, handler)
+
+
+def publish_takes_braces_in_a_name(kit: Kit) -> None:
+    """Braces are characters of names, too; a cluster may refuse them (§8)."""
+    kit.publish("A", queue="{mail}", handler="a{b}")
+    assert kit.claim(1, "{mail}") == ["A"]
+    assert (kit.delivery("A").queue, kit.delivery("A").handler) == ("{mail}", "a{b}")
+
+
+def publish_takes_the_longest_codes_and_keys(kit: Kit) -> None:
+    """Partition codes of 255 bytes and keys of 512 bytes of any text are kept whole and told apart by the last (§8)."""
+    code, key = "é" * 126 + "ab", "🙂" * 127 + "abc"
+    assert (len(code.encode()), len(key.encode())) == (254, 511)
+    for number, end in enumerate("xy"):
+        kit.publish(f"T{number}", partition=code + end, key=key + end, limit=Limit(key + end, 1), args=[number])
+    assert [info.code for info in kit.store.partitions("q")] == [code + "x", code + "y"]
+    assert kit.claim(9) == ["T0", "T1"]
+    assert (kit.delivery("T1").partition, kit.info("T1").key) == (code + "y", key + "y")
+    assert [info.key for info in kit.store.limits()] == [key + "x", key + "y"]
+    assert kit.publish("again", partition=code + "y", key=key + "y", limit=Limit(key + "y", 1), args=[1])[0].duplicate
 
 
 def publish_shows_what_was_given(kit: Kit) -> None:

@@ -37,15 +37,25 @@ FAMILIES = (
         "hold",
         "dead_letters",
         "gates",
+        "queued",
+        "rates",
+        "limits",
+        "parking",
+        "missed",
+        "partition_limits",
+        "capabilities",
+        "progress",
+        "stats",
+        "watch",
         "inspect",
         "workers",
         "locks",
     ),
-    *("control", "lifecycle", "concurrency", "processes"),
+    *("control", "lifecycle", "concurrency", "processes", "crowds"),
 )
 """The promise families: a module of this package each."""
 
-pytest.register_assert_rewrite(*(f"{__package__}.{family}" for family in FAMILIES))
+pytest.register_assert_rewrite(f"{__package__}.crowd", *(f"{__package__}.{family}" for family in FAMILIES))
 
 
 class Skipped(Exception):

@@ -110,6 +110,15 @@ def reserve_serves_late_names_under_new_partitions(kit: Kit) -> None:
     assert _flows(kit.claim_one_by_one(3))[0] == "zz"
 
 
+def reserve_breaks_equal_tags_by_the_bytes_of_codes(kit: Kit) -> None:
+    """Of equal tags the unpartitioned flow goes first, then the smaller code, compared as bytes (§11)."""
+    for code in ("b", None, "B"):
+        kit.publish(*names(f"{code} ", 4), partition=code, handler=str(code))
+    assert kit.claim_one_by_one(2, handlers=[("B", "")]) == ["B 1", "B 2"]
+    assert sorted(kit.claim_one_by_one(2, handlers=[("b", ""), ("None", "")])) == ["None 1", "b 1"]
+    assert kit.claim_one_by_one(3) == ["None 2", "B 3", "b 2"]
+
+
 def reserve_competes_by_age_in_an_aging_queue(kit: Kit) -> None:
     """In an aging queue the heads of the flows compete by the aging key: no turns (§6)."""
     kit.configure(order="aging")
