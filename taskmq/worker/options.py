@@ -13,7 +13,9 @@ from taskmq.durations import Duration, seconds
 from taskmq.errors import InvalidArgument
 from taskmq.names import check_int, check_name
 
-POOLS = ("threads", "solo")
+POOLS = ("threads", "solo", "asyncio", "processes")
+COROUTINES = 100
+"""Concurrency of the pool asyncio unless told otherwise."""
 MAX_CONCURRENCY = 1000
 MAX_PREFETCH = 1000
 MAX_GRACE = 86400.0
@@ -81,7 +83,8 @@ def _concurrency(given: int | None, pool: str) -> int:
             raise InvalidArgument(f"pool solo runs one task at a time: concurrency cannot be {given!r}")
         return 1
     if given is None:
-        return min(32, (os.cpu_count() or 1) + 4)
+        cpus = os.cpu_count() or 1
+        return {"asyncio": COROUTINES, "processes": cpus}.get(pool, min(32, cpus + 4))
     return check_int("concurrency", given, 1, MAX_CONCURRENCY)
 
 

@@ -53,13 +53,15 @@ from taskmq import __version__
 from taskmq.durations import Duration, seconds
 from taskmq.errors import TaskMQError, TransportError
 from taskmq.transport.base import Store, WorkerInfo
+from taskmq.worker.bell import Bell
 from taskmq.worker.executor import Executor
 from taskmq.worker.fetch import Fetch
 from taskmq.worker.handoff import Desk
 from taskmq.worker.heartbeat import Heartbeat
 from taskmq.worker.loop import LoopThread
+from taskmq.worker.news import News
 from taskmq.worker.options import MAX_GRACE, check_options
-from taskmq.worker.pools import Pool, SoloPool, ThreadsPool
+from taskmq.worker.pools import Pool
 from taskmq.worker.service import Services
 from taskmq.worker.settling import Settling
 from taskmq.worker.shutdown import Shutdown
@@ -89,7 +91,7 @@ class Worker:
 
     ``queues``       names, or text like ``"a,b"``; None: the queues of all handlers
     ``concurrency``  how many tasks at once, 1 to 1000; None: a few more than CPUs (1 for solo)
-    ``pool``         ``"threads"`` or ``"solo"``
+    ``pool``         ``"threads"``, ``"solo"`` or ``"asyncio"``
     ``prefetch``     ``"auto"``: about 20 ms of work; or how many to hold beyond the running ones, 0 to 1000
     ``grace``        how long running tasks may go on when it stops; None: the app's
     ``name``         its id among the workers; None: made of host, process and chance
@@ -125,10 +127,12 @@ class Worker:
         self.name = self.options.name
         self._stats = Stats()
         self._loop = LoopThread()
-        self._executor = Executor(app, self._loop)
+        self._news = News()
+        self._executor = Executor(app, self._loop, report=self._news.tell)
         self._desk = Desk(self.options.concurrency)
         self._settling = Settling(self._desk, self._stats)
-        self._shutdown = Shutdown(self._desk, self._settling, self._executor, self.options.grace)
+        self._pool = self._make_pool()
+        self._shutdown = Shutdown(self._desk, self._settling, self._pool, self.options.grace)
         self._services = Services(self.name, self._ask_after_failure)
         self._threads: list[Thread] = []
         self._started_at = 0
@@ -200,13 +204,12 @@ class Worker:
         """
         if not self._started_at:
             raise TaskMQError(f"worker {self.name} has not been started: use it in a with statement, or call start()")
-        bell = Lock()
-        bell.acquire()
+        bell = Bell()
         self._fetch.ask_drained(bell)
         deadline = None if timeout is None else monotonic() + timeout
         while not self._finished.is_set():
             left = 0.5 if deadline is None else min(0.5, deadline - monotonic())
-            if bell.acquire(timeout=max(0.0, left)):
+            if bell.wait(left):
                 return True
             if deadline is not None and monotonic() >= deadline:
                 return False
@@ -247,16 +250,28 @@ class Worker:
 
     # ── inside ──
 
+    def _make_pool(self) -> Pool:
+        """Each pool is imported by those who use it: asyncio alone costs 35 ms."""
+        if self.options.pool == "asyncio":
+            from taskmq.worker.pools.asyncio import AsyncioPool
+
+            return AsyncioPool(self._desk, self._executor, self._loop)
+        if self.options.pool == "solo":
+            from taskmq.worker.pools.solo import SoloPool
+
+            return SoloPool(self._desk, self._executor)
+        from taskmq.worker.pools.threads import ThreadsPool
+
+        return ThreadsPool(self._desk, self._executor)
+
     def _wire(self, store: Store) -> None:
         options = self.options
         self._store = store
         self._waiter = Waiter(store, options.queues, self._desk.wake)
-        self._heartbeat = Heartbeat(store, self._settling.ledger, self._executor, self._row, options.lease)
+        self._heartbeat = Heartbeat(store, self._settling.ledger, self._pool, self._row, options.lease, self._news)
         self._upkeep = Upkeep(store, self.name)
         self._fetch = Fetch(store, self._desk, self._settling, self._shutdown, self._waiter, options)
         self._fetch.on_lease = self._heartbeat.notice
-        make: dict[str, type[ThreadsPool] | type[SoloPool]] = {"threads": ThreadsPool, "solo": SoloPool}
-        self._pool: Pool = make[options.pool](self._desk, self._executor)
 
     def _launch(self) -> None:
         start = self._services.start
@@ -300,6 +315,7 @@ class Worker:
         deadline = monotonic() + JOIN
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
+        self._pool.stop(JOIN)
         self._loop.stop(JOIN)
         with suppress(TransportError):
             self._store.forget(self.name)
@@ -329,6 +345,7 @@ class Worker:
             handlers=tuple(sorted(self.app.handlers)),
             running=sum(job is not None for job in self._desk.running),
             held=self._desk.held(),
+            clock=time_ns() // 1000,
         )
 
     def _describe(self) -> str:

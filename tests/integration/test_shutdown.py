@@ -22,7 +22,7 @@ from taskmq.testing.signals import PATIENCE, Gate, Record
 from taskmq.transport.base import Reserve
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
 
 
 def yields(faulty: Faulty) -> list[str]:
@@ -366,7 +366,7 @@ def test_a_signal_drains_loses_nothing_and_exits_with_0(process: Process, number
     assert process.executed() + rest == {str(n): 1 for n in range(300)}
 
 
-@pytest.mark.parametrize("pool", ["threads", "solo"])
+@POOLS
 def test_a_second_signal_ends_the_grace(process: Process) -> None:
     """The first SIGTERM waits for the running task; the second gives it back and exits with 0."""
     with App(process.url) as app:
