@@ -101,6 +101,20 @@ class Executor:
         """The handler of a delivery, if it is known here."""
         return self._handlers.get(delivery.handler)
 
+    @property
+    def known(self) -> frozenset[str]:
+        """The names of the handlers that are known here."""
+        return frozenset(self._handlers)
+
+    def bound(self, delivery: Delivery) -> tuple[float, bool] | None:
+        """Seconds that the attempt may take, and whether its handler is a coroutine; None without a timeout."""
+        task = self._handlers.get(delivery.handler)
+        try:
+            timeout = codec.decode(delivery.body).timeout or (task and task.timeout)
+        except InvalidArgument:  # which the attempt itself will find out
+            return None
+        return (timeout / SECOND, bool(task and task.is_coroutine)) if timeout else None
+
     def prepare(self, delivery: Delivery) -> Execution | Outcome:
         """What is to be run, or how the delivery ends without."""
         task = self._handlers.get(delivery.handler)

@@ -75,7 +75,7 @@ class Desk:
 
     def call_hands(self) -> None:
         """Wake as many threads as there are jobs to take."""
-        self._release(len(self.cleared) + sum(map(len, self._bands)))
+        self._release(self.offered())
 
     def _release(self, count: int) -> None:
         parked = self._parked
@@ -147,6 +147,10 @@ class Desk:
         """Whether a job could be taken now."""
         return bool(self.cleared) or any(self._bands)
 
+    def offered(self) -> int:
+        """How many jobs could be taken now."""
+        return len(self.cleared) + sum(map(len, self._bands))
+
     def done(self, job: Job, outcome: Outcome) -> Job | None:
         """Return an ended job; answers the next of its run when this thread is to go on with that one."""
         job.outcome = outcome
@@ -206,7 +210,7 @@ class Desk:
 
     def held(self) -> int:
         """How many jobs nobody has started."""
-        return len(self.cleared) + sum(map(len, self._bands)) + sum(len(run.rest) for run in self._runs)
+        return self.offered() + sum(len(run.rest) for run in self._runs)
 
     def oldest(self) -> list[float | None]:
         """When the first job of each band was claimed, highest priority first."""

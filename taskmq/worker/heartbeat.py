@@ -80,6 +80,7 @@ class Heartbeat:
     def run(self) -> None:
         """Beat until stopped."""
         while not self._stopped:
+            self._pool.overdue(monotonic())  # first: a pool of processes learns here which tasks have started
             try:
                 self._beat()
                 self._failing = False
@@ -87,7 +88,6 @@ class Heartbeat:
                 level = logging.DEBUG if self._failing else logging.WARNING
                 log.log(level, "heartbeat: the store fails (%s); %d leases wait", error, len(self._ledger))
                 self._failing = True
-            self._pool.overdue(monotonic())
             self._bell.wait(self._pause())
 
     def _pause(self) -> float:
