@@ -422,6 +422,39 @@ def test_hooks_fire_where_handlers_run(crew: MakeCrew) -> None:
     ]
 
 
+# ── from the command line ──
+
+
+def test_the_command_runs_processes(tmp_path: Path) -> None:
+    """``taskmq worker --pool processes`` with its options runs what is published and ends well on SIGTERM."""
+    (tmp_path / "shop.py").write_text(
+        "import os\nfrom taskmq import App\napp = App('sqlite:///q.db')\n"
+        "@app.task\ndef work() -> int:\n    return os.getpid()\n"
+    )
+    command = [sys.executable, "-m", "taskmq", "worker", "shop", "--pool", "processes", "--concurrency", "1"]
+    command += [
+        "--max-tasks-per-child",
+        "5",
+        "--max-memory-per-child",
+        "500",
+        "--queues",
+        "default=3",
+        "--apply-config",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    with App(f"sqlite:///{tmp_path / 'q.db'}") as app:
+        work = app.ref("shop.work")
+        handles = app.enqueue_many([work.message() for _ in range(12)])
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as worker:
+            pids = Counter(handle.result(timeout=60) for handle in handles)
+            worker.send_signal(signal.SIGTERM)
+            _, log = worker.communicate(timeout=60)
+        assert worker.returncode == 0, log
+        assert app.store.stats(["default"])[0].config.weight == 3
+    assert max(pids.values()) <= 5
+    assert worker.pid not in pids
+
+
 # ── what cannot work ──
 
 
