@@ -61,13 +61,12 @@ import os
 import random
 import selectors
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from taskmq.errors import ConfigError
-from taskmq.outcome import Yield
 from taskmq.state import Progress
 from taskmq.worker import frames
 from taskmq.worker.failure import Interrupted
@@ -355,8 +354,7 @@ class ProcessesPool(Pool):
         process.freeze()
         said, _ = process.receive()
         still = child.verdict is not None and child.verdict[0] == number
-        for message in said:
-            self._hear(slot, child, message)
+        self._hear(slot, child, said)
         ended = number not in child.flying or any(message.number == number for message in process.unsent())
         if still and not ended:
             process.kill()
@@ -388,45 +386,55 @@ class ProcessesPool(Pool):
             self._watch(slot, child)
         if events & selectors.EVENT_READ:
             said, more = child.process.receive()
-            for message in said:
-                self._hear(slot, child, message)
+            self._hear(slot, child, said)
             if not more:
                 self._dead(slot, child)
 
     def _on_death(self, slot: Slot, child: Child, events: int) -> None:
         if not child.dead:
-            for message in child.process.receive()[0]:
-                self._hear(slot, child, message)
+            self._hear(slot, child, child.process.receive()[0])
             self._dead(slot, child)
 
-    def _hear(self, slot: Slot, child: Child, message: Any) -> None:
-        kind = type(message)
-        if kind is frames.Ended:
-            self._ended(slot, child, message)
-        elif kind is frames.Returned:
-            self._came_back(child, message.numbers)
-        elif kind is frames.Ready:
-            self._is_ready(slot, child, message)
-        elif kind is frames.Failed:
-            log.error("a child process cannot import the app: %s\n%s", message.error, message.traceback)
-            self._complaint = message.error
+    def _hear(self, slot: Slot, child: Child, said: Iterable[Any]) -> None:
+        """Take notice of what a child has said, in order."""
         child.heard = monotonic()
         child.poked = False
+        count, time = 0, 0.0
+        for message in said:
+            if type(message) is frames.Ended:
+                ran = self._ended(slot, child, message)
+                if ran is not None:
+                    count += 1
+                    time += ran
+            elif type(message) is frames.Returned:
+                self._came_back(child, message.numbers)
+            elif type(message) is frames.Ready:
+                self._is_ready(slot, child, message)
+            elif type(message) is frames.Failed:
+                log.error("a child process cannot import the app: %s\n%s", message.error, message.traceback)
+                self._complaint = message.error
+        if count:
+            self._run_time = smooth(self._run_time, time / count, count)
 
-    def _ended(self, slot: Slot, child: Child, message: frames.Ended) -> None:
-        job, _ = child.flying.pop(message.number, (None, 0.0))
-        if job is None:
-            return  # told twice: once over the socket and once by the box
+    def _ended(self, slot: Slot, child: Child, message: frames.Ended) -> float | None:
+        """How long it ran; None if it was not started, or has been heard of before."""
+        flew = child.flying.pop(message.number, None)
+        if flew is None:
+            return None  # told twice: once over the socket and once by the box
+        job = flew[0]
         child.distrust = False
         if message.number == child.running:
             child.deadline = child.verdict = None
-        job.ended = message.ended
-        if type(message.outcome) is not Yield:
-            job.started = message.started
-            self._run_time = smooth(self._run_time, message.ended - message.started, 1)
-        if self._desk.running[slot.place] is job:
             self._desk.running[slot.place] = None
-        self._return(job, message.outcome)
+        job.ended = message.ended
+        ran = None
+        if message.started:
+            job.started = message.started
+            ran = message.ended - message.started
+        following = self._desk.done(job, message.outcome)
+        if following is not None:
+            self._desk.put_back([following])
+        return ran
 
     def _return(self, job: Job, outcome: Any) -> None:
         following = self._desk.done(job, outcome)
@@ -663,8 +671,7 @@ class ProcessesPool(Pool):
         self._leavers.discard(child)
         self._forget(child)
         how = child.process.bury()
-        for message in child.process.unsent():
-            self._hear(slot, child, message)
+        self._hear(slot, child, child.process.unsent())
         number, at = child.process.box.started()
         if child is slot.child:
             slot.child = None

@@ -1,0 +1,78 @@
+"""Does a worker grow? A million no-op tasks through one worker process, on a SQLite file; its memory on the way.
+
+The handler notes the memory in use of the process it runs in after a tenth and after all tasks. Tasks are published by
+another process while the worker works, never more than twenty thousand ahead.
+
+    python -m bench.rss [TASKS] [POOL…]
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from time import monotonic
+
+from bench.common import folder
+from taskmq import App
+
+PROGRAM = """
+import os
+from taskmq import App
+app = App(os.environ["URL"])
+tasks, count = int(os.environ["TASKS"]), 0
+def weigh():
+    global count
+    count += 1
+    if count in (tasks // 10, tasks):
+        pages = int(open(f"/proc/{os.getpid()}/statm").read().split()[1])
+        os.write(1, b"%d\\n" % (pages * os.sysconf("SC_PAGE_SIZE")))
+@app.task(name="noop", queue="q", retention=0)
+def noop() -> None: weigh()
+@app.task(name="anoop", queue="q", retention=0)
+async def anoop() -> None: weigh()
+"""
+AHEAD = 20_000
+
+
+def grow(place: Path, pool: str, tasks: int) -> tuple[int, int, float]:
+    """Bytes after a tenth and at the end, and tasks a second."""
+    place.mkdir()
+    (place / "program.py").write_text(PROGRAM)
+    url = f"sqlite:///{place}/q.db?synchronous=normal"
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = os.pathsep.join([str(place), root])
+    environment = {**os.environ, "URL": url, "TASKS": str(tasks), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "taskmq", "worker", "program", "--pool", pool, "--log-level", "error"]
+    if pool == "processes":
+        command += ["--concurrency", "1"]  # one child, so that one process runs all
+    with App(url) as app, subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        task = app.ref("anoop" if pool == "asyncio" else "noop", queue="q")
+        began = monotonic()
+        for start in range(0, tasks, 1000):
+            while app.store.stats(["q"]) and app.store.stats(["q"])[0].ready > AHEAD:
+                time.sleep(0.05)
+            app.enqueue_many([task.message() for _ in range(min(1000, tasks - start))])
+        first, last = int(worker.stdout.readline()), int(worker.stdout.readline())
+        took = monotonic() - began
+        worker.terminate()
+    return first, last, tasks / took
+
+
+def main(tasks: int, pools: list[str]) -> None:
+    """Print both figures for each pool."""
+    with folder() as place:
+        for pool in pools:
+            first, last, rate = grow(place / pool, pool, tasks)
+            print(
+                f"{pool:<10} {first / 2**20:6.1f} MiB after {tasks // 10:,}, {last / 2**20:6.1f} MiB after {tasks:,}: "
+                f"{(last / first - 1) * 100:+.1f} % (reach < 5), {rate:,.0f} tasks/s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sys.argv[2:] or ["threads"])
