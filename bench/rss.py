@@ -1,6 +1,6 @@
 """Does a worker grow? A million no-op tasks through one worker process, on a SQLite file; its memory on the way.
 
-The handler notes the memory in use of the process it runs in after a tenth and after all tasks. Tasks are published by
+The handler notes the memory in use of the process it runs in after each tenth of the tasks. Tasks are published by
 another process while the worker works, never more than twenty thousand ahead.
 
     python -m bench.rss [TASKS] [POOL…]
@@ -26,7 +26,7 @@ tasks, count = int(os.environ["TASKS"]), 0
 def weigh():
     global count
     count += 1
-    if count in (tasks // 10, tasks):
+    if count % (tasks // 10) == 0:
         pages = int(open(f"/proc/{os.getpid()}/statm").read().split()[1])
         os.write(1, b"%d\\n" % (pages * os.sysconf("SC_PAGE_SIZE")))
 @app.task(name="noop", queue="q", retention=0)
@@ -37,8 +37,8 @@ async def anoop() -> None: weigh()
 AHEAD = 20_000
 
 
-def grow(place: Path, pool: str, tasks: int) -> tuple[int, int, float]:
-    """Bytes after a tenth and at the end, and tasks a second."""
+def grow(place: Path, pool: str, tasks: int) -> tuple[list[float], float]:
+    """MiB after each tenth, and tasks a second."""
     place.mkdir()
     (place / "program.py").write_text(PROGRAM)
     url = f"sqlite:///{place}/q.db?synchronous=normal"
@@ -56,20 +56,22 @@ def grow(place: Path, pool: str, tasks: int) -> tuple[int, int, float]:
             while app.store.stats(["q"]) and app.store.stats(["q"])[0].ready > AHEAD:
                 time.sleep(0.05)
             app.enqueue_many([task.message() for _ in range(min(1000, tasks - start))])
-        first, last = int(worker.stdout.readline()), int(worker.stdout.readline())
+        sizes = [int(worker.stdout.readline()) / 2**20 for _ in range(10)]
         took = monotonic() - began
         worker.terminate()
-    return first, last, tasks / took
+    return sizes, tasks / took
 
 
 def main(tasks: int, pools: list[str]) -> None:
     """Print both figures for each pool."""
     with folder() as place:
         for pool in pools:
-            first, last, rate = grow(place / pool, pool, tasks)
+            sizes, rate = grow(place / pool, pool, tasks)
+            first, last = sizes[0], sizes[-1]
             print(
-                f"{pool:<10} {first / 2**20:6.1f} MiB after {tasks // 10:,}, {last / 2**20:6.1f} MiB after {tasks:,}: "
-                f"{(last / first - 1) * 100:+.1f} % (reach < 5), {rate:,.0f} tasks/s",
+                f"{pool:<10} {first:6.1f} MiB after {tasks // 10:,}, {last:6.1f} MiB after {tasks:,}: "
+                f"{(last / first - 1) * 100:+.1f} % (reach < 5), {rate:,.0f} tasks/s; "
+                f"each tenth: {' '.join(f'{size:.1f}' for size in sizes)}",
                 flush=True,
             )
 

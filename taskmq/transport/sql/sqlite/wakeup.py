@@ -36,6 +36,8 @@ QUIET = 0.05
 """Seconds after the last write until there is nothing more to be seen of it."""
 UNTOLD = 0.1
 """Seconds between two looks at a file that is quiet, in case nobody tells."""
+BELIEVED = 10.0
+"""Seconds after a word of the kernel in which a commit that shows up is taken for the one it spoke of: a slow disk."""
 
 _IN_MODIFY = 0x2
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -105,6 +107,7 @@ class Told:
         import ctypes  # here, where somebody waits
 
         self._bell = self._notices = -1
+        self._told_at = float("-inf")
         self.inode = Path(path).stat().st_ino
         libc = ctypes.CDLL(None, use_errno=True)
         self._notices = libc.inotify_init1(_FLAGS)
@@ -135,9 +138,14 @@ class Told:
             rung = False
         try:
             os.read(self._notices, 65536)
+            self._told_at = time.monotonic()
         except BlockingIOError:
             written = False
         return rung, written
+
+    def knew(self) -> bool:
+        """Whether it may have been told of a commit that has just shown up."""
+        return self.sleep(0.0)[1] or time.monotonic() - self._told_at < BELIEVED
 
 
 class Wakeup:
@@ -219,7 +227,7 @@ class Wakeup:
                     moment = time.monotonic()
                     if self._wakes != wakes or moment >= end:
                         return False
-                    if isinstance(sleeper, Deaf):
+                    if not isinstance(sleeper, Told):
                         rung, _ = sleeper.sleep(min(POLL, end - moment))
                     elif moment < loud_until:
                         rung, written = sleeper.sleep(min(step, end - moment), deaf=True)
@@ -230,7 +238,7 @@ class Wakeup:
                         rung, written = sleeper.sleep(min(UNTOLD, end - moment))
                         if written:
                             step, loud_until = FIRST_POLL, time.monotonic() + QUIET
-                        elif not rung and _data_version(connection) != version:
+                        elif not rung and _data_version(connection) != version and not sleeper.knew():
                             self._trusted = False
                             sleeper = self._exchange(sleeper)
             finally:
