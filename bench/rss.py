@@ -1,7 +1,9 @@
 """Does a worker grow? A million no-op tasks through one worker process, on a SQLite file; its memory on the way.
 
-The handler notes the memory in use of the process it runs in after each tenth of the tasks. Tasks are published by
-another process while the worker works, never more than twenty thousand ahead.
+After each tenth of the tasks the handler notes the memory of the process it runs in: what is its own, in memory or
+swapped out (pages of libraries come and go as the kernel likes, and say nothing about growth); with the pool processes,
+of the worker and its child together. Tasks are published by another process while the worker works, never more than
+twenty thousand ahead.
 
     python -m bench.rss [TASKS] [POOL…]
 """
@@ -20,6 +22,7 @@ from taskmq import App
 
 PROGRAM = """
 import os
+from bench.rss import own_memory
 from taskmq import App
 app = App(os.environ["URL"])
 tasks, count = int(os.environ["TASKS"]), 0
@@ -27,14 +30,19 @@ def weigh():
     global count
     count += 1
     if count % (tasks // 10) == 0:
-        pages = int(open(f"/proc/{os.getpid()}/statm").read().split()[1])
-        os.write(1, b"%d\\n" % (pages * os.sysconf("SC_PAGE_SIZE")))
+        os.write(1, b"%d\\n" % own_memory(os.getpid()))
 @app.task(name="noop", queue="q", retention=0)
 def noop() -> None: weigh()
 @app.task(name="anoop", queue="q", retention=0)
 async def anoop() -> None: weigh()
 """
 AHEAD = 20_000
+
+
+def own_memory(pid: int) -> int:
+    """KiB that are a process's own, in memory or swapped out."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return sum(int(status[name].split()[0]) for name in ("RssAnon", "VmSwap"))
 
 
 def grow(place: Path, pool: str, tasks: int) -> tuple[list[float], float]:
@@ -51,12 +59,18 @@ def grow(place: Path, pool: str, tasks: int) -> tuple[list[float], float]:
     with App(url) as app, subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         task = app.ref("anoop" if pool == "asyncio" else "noop", queue="q")
+        while not app.store.workers():
+            time.sleep(0.05)
+        time.sleep(1.0)  # it has been idle once, and has all that it loads when it is
         began = monotonic()
         for start in range(0, tasks, 1000):
             while app.store.stats(["q"]) and app.store.stats(["q"])[0].ready > AHEAD:
                 time.sleep(0.05)
             app.enqueue_many([task.message() for _ in range(min(1000, tasks - start))])
-        sizes = [int(worker.stdout.readline()) / 2**20 for _ in range(10)]
+        sizes = []
+        for _ in range(10):
+            size = int(worker.stdout.readline())
+            sizes.append((size + (own_memory(worker.pid) if pool == "processes" else 0)) / 2**10)
         took = monotonic() - began
         worker.terminate()
     return sizes, tasks / took

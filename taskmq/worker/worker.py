@@ -398,6 +398,7 @@ class Worker:
             )
 
     def _row(self) -> WorkerInfo:
+        running = sum(job is not None for job in self._desk.running)
         return WorkerInfo(
             id=self.name,
             host=socket.gethostname(),
@@ -408,8 +409,8 @@ class Worker:
             version=__version__,
             started_at=self._started_at,
             handlers=tuple(sorted(self.app.handlers)),
-            running=sum(job is not None for job in self._desk.running),
-            held=self._desk.held(),
+            running=running,
+            held=max(0, self._settling.in_hand - running),
             clock=time_ns() // 1000,
         )
 

@@ -58,7 +58,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import selectors
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -66,15 +65,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from taskmq.errors import ConfigError
-from taskmq.state import Progress
 from taskmq.worker import frames
+from taskmq.worker.children import Child, ProcessDied, Slot
 from taskmq.worker.failure import Interrupted
 from taskmq.worker.handoff import Desk
-from taskmq.worker.jobs import Job
+from taskmq.worker.jobs import NEVER, Job
+from taskmq.worker.nursery import Nursery
 from taskmq.worker.pools.base import Pool
 from taskmq.worker.prefetch import COMPANY, FILL, HOLD, SHORTEST, smooth
-from taskmq.worker.process import Process
 from taskmq.worker.settling import YIELD, given_up
 
 if TYPE_CHECKING:
@@ -98,57 +96,6 @@ COROUTINE_MOMENT = 1.0
 """Seconds that a coroutine has beyond its timeout, to be ended by its event loop."""
 ANSWERS = 0.05
 """Seconds that the children have to return what they hold when the worker stops, before it goes back without theirs."""
-FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 30.0
-"""Seconds before the next try after a child that failed to start."""
-TRIES = 3
-"""Children that must have failed to start, each place's among them, before a worker that never had one gives up."""
-
-
-class ProcessDied(Exception):
-    """The process that ran a task is gone, and the task's attempt with it."""
-
-
-class Child:
-    """A process with what flies to it. Changed by the children thread alone."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.ready = False
-        self.leaving = False
-        self.flying: dict[int, tuple[Job, float]] = {}
-        """By number, in order: the job, and when it was sent."""
-        self.running = 0
-        self.deadline: float | None = None
-        """When the running one is to be ended by force, for the reason ``verdict`` would then give."""
-        self.verdict: tuple[int, BaseException, bool] | None = None
-        """Why the process is being killed: for which job, with which error, and whether it had been told to stop."""
-        self.count = 0
-        self.heard = monotonic()
-        self.poked = False
-        self.revoking = False
-        self.distrust = False
-        self.marking: Job | None = None
-        self.retiring = False
-        self.dead = False
-        self.noted: Progress | None = None
-        """The progress last heard of; the heartbeat thread's."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether it has nothing to do, and nothing is being prepared for it."""
-        return not self.flying and self.marking is None
-
-
-class Slot:
-    """One of the N places: the child in service, and the one that starts or stands by."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-        self.child: Child | None = None
-        self.next: Child | None = None
-        self.failures = 0
-        self.not_before = 0.0
 
 
 class ProcessesPool(Pool):
@@ -164,21 +111,17 @@ class ProcessesPool(Pool):
         max_memory: int | None,
     ) -> None:
         super().__init__(desk, executor)
-        self._make_hello = hello
         self._news = news
         self._max_tasks = max_tasks
-        self._max_memory = max_memory
-        self._slots = [Slot(place) for place in range(len(desk.running))]
-        desk.places = 0  # until the first child is there
-        self._leavers: set[Child] = set()
+        self._selector = selectors.DefaultSelector()
+        self._nursery = Nursery(desk, executor, hello, self._selector, max_tasks, max_memory)
+        self._nursery.on_line, self._nursery.on_death = self._on_line, self._on_death
         self._pipe = (-1, -1)
         self._rung = False
         self._parked = False
         self._inbox: deque[Callable[[], None]] = deque()
         self._number = 0
         self._run_time: float | None = None
-        self._ever = False
-        self._complaint = ""
         self._withdrawing = False
         self._awaited: set[Child] = set()
         self._await_until = 0.0
@@ -190,8 +133,7 @@ class ProcessesPool(Pool):
 
     def start(self, services: Services, fetch: Fetch, ended: Callable[[], None]) -> None:
         """Start the children thread, which starts the children."""
-        self._hello = frames.frame(self._make_hello())
-        self._selector = selectors.DefaultSelector()
+        self._nursery.open()
         self._pipe = os.pipe()
         for end in self._pipe:
             os.set_blocking(end, False)
@@ -221,7 +163,7 @@ class ProcessesPool(Pool):
 
     def overdue(self, now: float) -> None:
         """Timeouts are enforced here. What the heartbeat needs is who runs, and what they say of their progress."""
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             child = slot.child
             if child is None:
                 continue
@@ -232,8 +174,8 @@ class ProcessesPool(Pool):
             if not job.started:
                 job.started = at
             noted = child.process.box.noted()
-            if noted is not None and noted[0] == number and noted[1] != child.noted:
-                child.noted = noted[1]
+            if noted is not None and noted[0] == number and noted != child.noted:
+                child.noted = noted
                 self._news.tell(job.delivery, noted[1])
 
     def withdraw(self) -> None:
@@ -244,7 +186,7 @@ class ProcessesPool(Pool):
     def abandon(self) -> None:
         """Kill every child that runs something: what is given back must not run in two places."""
         self._abandoned = True
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             if slot.child is not None and slot.child.flying:
                 slot.child.process.kill()
 
@@ -285,12 +227,12 @@ class ProcessesPool(Pool):
 
     def _turn(self, now: float) -> None:
         """What does not announce itself, and what can be done now."""
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             child = slot.child
             if child is not None:
                 self._observe(slot, child, now)
             if not self._withdrawing:
-                self._replace(slot, now)
+                self._nursery.tend(slot, now)
         if self._awaited and now >= self._await_until:
             self._awaited.clear()
             self._give_back()
@@ -301,11 +243,11 @@ class ProcessesPool(Pool):
         """Seconds until there may be something to see without an event."""
         now = monotonic()
         times = [self._await_until] if self._awaited else []
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             child = slot.child
-            if child is None or slot.next is not None:
-                times += [slot.not_before] if slot.child is None and slot.next is None else []
             if child is None:
+                if slot.next is None:
+                    times.append(slot.not_before)
                 continue
             if child.deadline is not None:
                 times.append(child.deadline)
@@ -345,6 +287,8 @@ class ProcessesPool(Pool):
             child.deadline = at + seconds + (COROUTINE_MOMENT if coroutine else 0.0)
             text = f"the attempt took longer than its timeout of {seconds:g} s; the process that ran it was killed"
             child.verdict = number, TimeoutError(text), False
+        if job.usable_until == NEVER:  # its lease was lost, or it was cancelled, while it was on its way
+            self._cancel(job)
 
     def _end_by_force(self, slot: Slot, child: Child) -> None:
         """The deadline of the running job is over: kill the process, if it still runs that one."""
@@ -362,7 +306,7 @@ class ProcessesPool(Pool):
             process.thaw()
 
     def _cancel(self, job: Job) -> None:
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             child = slot.child
             if child is None:
                 continue
@@ -383,7 +327,7 @@ class ProcessesPool(Pool):
             return
         if events & selectors.EVENT_WRITE:
             child.process.push()
-            self._watch(slot, child)
+            self._nursery.watch(slot, child)
         if events & selectors.EVENT_READ:
             said, more = child.process.receive()
             self._hear(slot, child, said)
@@ -409,10 +353,10 @@ class ProcessesPool(Pool):
             elif type(message) is frames.Returned:
                 self._came_back(child, message.numbers)
             elif type(message) is frames.Ready:
-                self._is_ready(slot, child, message)
+                self._nursery.ready(slot, child, message)
             elif type(message) is frames.Failed:
                 log.error("a child process cannot import the app: %s\n%s", message.error, message.traceback)
-                self._complaint = message.error
+                self._nursery.complaint = message.error
         if count:
             self._run_time = smooth(self._run_time, time / count, count)
 
@@ -460,7 +404,7 @@ class ProcessesPool(Pool):
             self._give_back()
 
     def _withdraw(self) -> None:
-        self._awaited = {slot.child for slot in self._slots if slot.child is not None and slot.child.flying}
+        self._awaited = {slot.child for slot in self._nursery.slots if slot.child is not None and slot.child.flying}
         self._await_until = monotonic() + ANSWERS
         for child in self._awaited:
             self._take_back(child)
@@ -497,7 +441,7 @@ class ProcessesPool(Pool):
 
     def _rooms(self, now: float) -> list[tuple[Slot, Child, int]]:
         found = []
-        for slot in self._slots:
+        for slot in self._nursery.slots:
             child = slot.child
             if child is not None:
                 room = self._room(child, now)
@@ -552,7 +496,7 @@ class ProcessesPool(Pool):
         if items:
             child.process.send(frames.frame(frames.Batch(items)))
             if child.process.stuck:
-                self._watch(slot, child)
+                self._nursery.watch(slot, child)
 
     # ── last attempts ──
 
@@ -577,118 +521,17 @@ class ProcessesPool(Pool):
             self._add(items, child, job, now)
             self._post(slot, child, items)
 
-    # ── children come and go ──
-
-    def _spawn(self, slot: Slot) -> None:
-        child = Child(Process(self._hello))
-        slot.next = child
-        self._watch(slot, child)
-        if child.process.death is not None:
-            self._selector.register(
-                child.process.death, selectors.EVENT_READ, lambda events: self._on_death(slot, child, events)
-            )
-
-    def _watch(self, slot: Slot, child: Child) -> None:
-        """Listen to a child, and for room in its socket if something waits for that."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.process.stuck else 0)
-        data = lambda events: self._on_line(slot, child, events)  # noqa: E731
-        try:
-            self._selector.modify(child.process.line, events, data)
-        except KeyError:
-            self._selector.register(child.process.line, events, data)
-
-    def _replace(self, slot: Slot, now: float) -> None:
-        """Fill the place, and start the successor of a child whose time is coming."""
-        child = slot.child
-        if slot.next is None and now >= slot.not_before and (child is None or self._is_old(child)):
-            self._spawn(slot)
-        if child is None:
-            self._promote(slot)
-            return
-        successor = slot.next is not None and slot.next.ready
-        spent = self._max_tasks is not None and child.count >= self._max_tasks
-        if spent or (successor and self._is_fat(child)):
-            child.retiring = True
-        if child.retiring and child.idle:
-            self._retire(slot, child)
-
-    def _is_old(self, child: Child) -> bool:
-        half = None if self._max_tasks is None else self._max_tasks - max(1, self._max_tasks // 2)
-        return (half is not None and child.count >= half) or self._is_fat(child)
-
-    def _is_fat(self, child: Child) -> bool:
-        return self._max_memory is not None and child.count > 0 and child.process.box.memory() > self._max_memory
-
-    def _promote(self, slot: Slot) -> None:
-        """Put the child that stands by into service."""
-        if slot.child is None and slot.next is not None and slot.next.ready:
-            slot.child, slot.next = slot.next, None
-            self._change_places(1)
-
-    def _retire(self, slot: Slot, child: Child) -> None:
-        log.debug("child %d leaves after %d tasks, with %d MiB", child.process.pid, child.count, _mib(child))
-        child.leaving = True
-        child.process.send(frames.frame(frames.Leave()))
-        self._leavers.add(child)
-        slot.child = None
-        self._change_places(-1)
-        self._promote(slot)
-
-    def _change_places(self, change: int) -> None:
-        self._desk.places += change
-        self._desk.wake()
-
-    def _is_ready(self, slot: Slot, child: Child, message: frames.Ready) -> None:
-        child.ready = True
-        slot.failures = 0
-        took = monotonic() - child.process.started_at
-        log.debug("child %d is ready after %.2f s", child.process.pid, took)
-        if not self._ever:
-            self._ever = True
-            self._look_over(message)
-        self._promote(slot)
-
-    def _look_over(self, message: frames.Ready) -> None:
-        """What the first child shows to be wrong with all of them."""
-        missing = sorted(self._executor.known - set(message.handlers))
-        if missing:
-            log.error(
-                "child processes do not know the handlers %s: they are not registered when the app's modules are "
-                "imported; their tasks will wait",
-                ", ".join(missing),
-            )
-        if self._max_memory is not None and message.memory > self._max_memory:
-            log.warning(
-                "child processes have %d MiB before their first task, more than max_memory_per_child (%d MiB): each "
-                "will run one task, or a few",
-                message.memory >> 20,
-                self._max_memory >> 20,
-            )
+    # ── the end of a child ──
 
     def _dead(self, slot: Slot, child: Child) -> None:
         """A child's socket has ended, or its process: hear the last of it."""
         child.dead = True
-        self._leavers.discard(child)
-        self._forget(child)
+        self._nursery.forget(child)
         how = child.process.bury()
         self._hear(slot, child, child.process.unsent())
         number, at = child.process.box.started()
-        if child is slot.child:
-            slot.child = None
-            self._change_places(-1)
-        elif child is slot.next:
-            slot.next = None
-            if not child.ready:
-                self._stillborn(slot, how)
-        if not child.leaving and child.ready:
+        if self._nursery.lost(slot, child, how) and not child.leaving:
             self._mourn(slot, child, number, at, how)
-        self._promote(slot)
-
-    def _forget(self, child: Child) -> None:
-        for source in (child.process.line, child.process.death):
-            if source is not None:
-                with suppress(KeyError, ValueError):
-                    self._selector.unregister(source)
 
     def _mourn(self, slot: Slot, child: Child, number: int, at: float, how: str) -> None:
         """Settle what flew: the running one by its verdict, the others unblamed."""
@@ -719,34 +562,20 @@ class ProcessesPool(Pool):
         log.error("child %d %s in task %s (%s)", child.process.pid, how, job.delivery.id, job.delivery.handler)
         return self._executor.perished(job.delivery, error, told=told)
 
-    def _stillborn(self, slot: Slot, how: str) -> None:
-        """A child never came up: try again, but not in a circle, and not for ever if none ever did."""
-        slot.failures += 1
-        failures = [one.failures for one in self._slots]
-        if not self._ever and all(failures) and sum(failures) >= TRIES:
-            raise ConfigError(f"no child process comes up: {self._complaint or f'each {how} before it was ready'}")
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(slot.failures, 10)) * random.uniform(0.5, 1.0)
-        slot.not_before = monotonic() + pause
-        log.error("a child process %s before it was ready; next try in %.1f s", how, pause)
-
     # ── the end ──
-
-    def _all(self) -> list[tuple[Slot, Child]]:
-        alive = [(slot, child) for slot in self._slots for child in (slot.child, slot.next) if child is not None]
-        return alive + [(self._slots[0], child) for child in self._leavers]
 
     def _farewell(self) -> None:
         """Let all children leave, and listen to them until they have."""
-        for _, child in self._all():
+        for _, child in self._nursery.all():
             child.leaving = True
             child.process.send(frames.frame(frames.Leave()))
         self._withdrawing = True
-        while (left := self._end_at - monotonic()) > 0 and self._all():
+        while (left := self._end_at - monotonic()) > 0 and self._nursery.all():
             self._select(left)
 
     def _collapse(self) -> None:
         """Kill whoever is left and return their jobs, as well as that can be told."""
-        for slot, child in self._all():
+        for slot, child in self._nursery.all():
             child.process.kill()
             child.leaving = False
             self._abandoned = self._withdrawing = True
@@ -768,8 +597,4 @@ class _Marked:
         self._pool.marked(*self._for)
 
 
-def _mib(child: Child) -> int:
-    return child.process.box.memory() >> 20
-
-
-__all__ = ["ProcessDied", "ProcessesPool"]
+__all__ = ["ProcessesPool"]
