@@ -37,6 +37,7 @@ def noop() -> None: weigh()
 async def anoop() -> None: weigh()
 """
 AHEAD = 20_000
+WARM = 1_000
 
 
 def own_memory(pid: int) -> int:
@@ -61,12 +62,14 @@ def grow(place: Path, pool: str, tasks: int) -> tuple[list[float], float]:
         task = app.ref("anoop" if pool == "asyncio" else "noop", queue="q")
         while not app.store.workers():
             time.sleep(0.05)
-        time.sleep(1.0)  # it has been idle once, and has all that it loads when it is
+        for _ in range(WARM):  # one by one, so that each of its threads has run, and has been idle
+            task.enqueue()
+            time.sleep(0.002)
         began = monotonic()
-        for start in range(0, tasks, 1000):
+        for _ in range(WARM, tasks + AHEAD, 1000):  # more than are counted: the last tenth is under load as well
             while app.store.stats(["q"]) and app.store.stats(["q"])[0].ready > AHEAD:
                 time.sleep(0.05)
-            app.enqueue_many([task.message() for _ in range(min(1000, tasks - start))])
+            app.enqueue_many([task.message() for _ in range(1000)])
         sizes = []
         for _ in range(10):
             size = int(worker.stdout.readline())

@@ -31,7 +31,8 @@ import msgspec
 POLL = 0.007
 """Seconds between two looks while the file is being written, or where nobody tells. Half of it is the median delay."""
 FIRST_POLL = 0.0005
-"""The first look after the file was written; then twice as long each time, up to POLL."""
+"""The first look after the file was written; then twice as long each time, up to POLL. While writes follow one another,
+they are not listened to for as long, from this up to POLL, too: a busy file is looked at every POLL and not more."""
 QUIET = 0.05
 """Seconds after the last write until there is nothing more to be seen of it."""
 UNTOLD = 0.1
@@ -216,7 +217,7 @@ class Wakeup:
             self._sleepers.add(sleeper)  # before the first look, so that no signal is missed
             try:
                 version, rung, due = -1, True, 0.0
-                step, loud_until = FIRST_POLL, 0.0
+                step, loud_until, pace = FIRST_POLL, 0.0, 0.0
                 while True:
                     with gate:
                         seen = _data_version(connection)
@@ -230,10 +231,15 @@ class Wakeup:
                     if not isinstance(sleeper, Told):
                         rung, _ = sleeper.sleep(min(POLL, end - moment))
                     elif moment < loud_until:
-                        rung, written = sleeper.sleep(min(step, end - moment), deaf=True)
-                        step = min(POLL, 2 * step)
+                        rung, written = sleeper.sleep(min(pace, end - moment), deaf=True)
+                        if not (rung or written):
+                            rung, written = sleeper.sleep(min(step, end - moment))
                         if written:
-                            loud_until = moment + QUIET
+                            step, loud_until = FIRST_POLL, moment + QUIET
+                            pace = min(POLL, 2 * pace or FIRST_POLL)
+                        else:
+                            step = min(POLL, 2 * step)
+                            pace = 0.0 if step == POLL else pace
                     else:
                         rung, written = sleeper.sleep(min(UNTOLD, end - moment))
                         if written:
