@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from taskmq.codec import Envelope
-from taskmq.errors import TaskMQError
+from taskmq.errors import InvalidArgument, TaskMQError
 from taskmq.message import Delivery
+from taskmq.state import Progress
 
 if TYPE_CHECKING:
     # A LoggerAdapter can be subscripted for type checkers only.
@@ -18,21 +20,29 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("taskmq.task")
 
+Report = Callable[[Delivery, Progress], None]
+"""Where a handler's progress goes."""
+
+MAX_NOTE = 256
+"""Characters of a note."""
+
 
 class Context:
     """The running task, as its handler sees it.
 
     ``cancelled``  the task is to stop: it was cancelled, it has run longer than its timeout, or the worker is shutting
-                   down and its grace is over. A handler in a thread has to look at it; nothing can stop a thread.
+                   down and its grace is over. A handler in a thread has to look at it; nothing can stop a thread. In
+                   the pool ``processes`` it is the last moment before the process is ended.
     """
 
     # Made for every task, so it copies nothing: the properties read the delivery and the envelope.
-    __slots__ = ("_delivery", "_envelope", "_log", "cancelled")
+    __slots__ = ("_delivery", "_envelope", "_log", "_report", "cancelled")
 
-    def __init__(self, delivery: Delivery, envelope: Envelope) -> None:
+    def __init__(self, delivery: Delivery, envelope: Envelope, report: Report | None = None) -> None:
         self._delivery = delivery
         self._envelope = envelope
         self._log: _Adapter | None = None
+        self._report = report
         self.cancelled = False
 
     @property
@@ -90,6 +100,22 @@ class Context:
         """The tags it was published with."""
         return self._envelope.tags
 
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the task is: ``done`` of ``total`` (None: unknown), with a note of up to 256 characters.
+
+        Cheap enough for every turn of a loop: only the latest word is kept, and about once a second it goes to the
+        store, where ``task show`` and the handle's ``info`` find it. What is said in a task's last second may not get
+        there; its end does.
+
+        Raises InvalidArgument for numbers that are negative, not finite or no numbers, and for a longer note.
+        """
+        if note is not None and (not isinstance(note, str) or len(note) > MAX_NOTE):
+            what = f"{len(note):,} characters long" if isinstance(note, str) else repr(note)
+            raise InvalidArgument(f"the note of a progress is text of at most {MAX_NOTE} characters, not {what}")
+        said = Progress(_amount("done", done), None if total is None else _amount("total", total), note)
+        if self._report is not None:
+            self._report(self._delivery, said)
+
     @property
     def log(self) -> _Adapter:
         """A logger whose records carry ``task_id``, ``handler``, ``queue`` and ``attempt``."""
@@ -130,6 +156,12 @@ def enter(context: Context) -> Token[Context]:
 def leave(token: Token[Context]) -> None:
     """Undo ``enter``."""
     _current.reset(token)
+
+
+def _amount(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidArgument(f"{name} {value!r} of a progress is not a finite number from 0 upwards")
+    return float(value)
 
 
 def _utc(us: int | None) -> datetime | None:

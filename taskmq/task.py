@@ -24,7 +24,7 @@ from taskmq.signature import Signature
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Pool = Literal["threads", "solo"]
+Pool = Literal["threads", "solo", "asyncio", "processes"]
 
 DEFAULT_QUEUE = "default"
 
@@ -38,7 +38,8 @@ class TaskOptions(TypedDict, total=False):
     ``timeout``    bound of one attempt, at most 7 days
     ``expires``    a task not started so long after its publish never runs
     ``retention``  keep record and result so long after the end, 0 to 365 days
-    ``pool``       the kind of worker pool it needs: ``"threads"`` or ``"solo"``; another worker warns at its start
+    ``pool``       the kind of worker pool it needs: ``"threads"``, ``"solo"``, ``"asyncio"`` or ``"processes"``;
+                   another worker warns at its start
     """
 
     name: str

@@ -19,7 +19,7 @@ import msgspec
 from taskmq import codec, outcome, signals
 from taskmq.clock import SECOND
 from taskmq.codec import Envelope
-from taskmq.context import Context, enter, leave
+from taskmq.context import Context, Report, enter, leave
 from taskmq.errors import InvalidArgument, PayloadTooLarge
 from taskmq.message import Delivery
 from taskmq.outcome import Outcome
@@ -59,51 +59,107 @@ class Execution(msgspec.Struct, eq=False):
     overdue_at: float = math.inf
     told: bool = False
     coroutine: Any = None
-    """The CoroutineRun of an ``async def`` handler."""
+    """What can cancel an ``async def`` handler: its CoroutineRun or Drive."""
 
 
 class Executor:
-    """Runs handlers, in whichever thread ``run`` is called. ``loop``: gives the event loop for ``async def`` ones."""
+    """Runs handlers, in whichever thread ``run`` is called.
 
-    def __init__(self, app: App, loop: Callable[[], AbstractEventLoop], rng: Random | None = None) -> None:
+    ``loop``    gives the event loop for ``async def`` ones
+    ``report``  is told the progress of handlers
+
+    ``run`` is the whole pipeline. A pool that must not block while a handler runs goes through its steps itself:
+    ``prepare``, ``begin``, then the handler, ``returned`` or ``raised``, ``finish``; and ``broken`` if a step fails.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        loop: Callable[[], AbstractEventLoop],
+        rng: Random | None = None,
+        report: Report | None = None,
+    ) -> None:
         self._handlers = app.handlers
         self._hooks = app.hooks
         self._max_result = app.config.max_result
         self._loop = loop
         self._rng = rng or Random()
-        self._running: set[Execution] = set()
+        self._report = report
+        self._running: dict[int, Execution] = {}  # by the id() of the delivery, which lives as long
 
     # ── from handler threads ──
 
     def run(self, delivery: Delivery) -> Outcome:
         """Execute a delivery and say how it ended. Never raises."""
         try:
-            task = self._handlers.get(delivery.handler)
-            if task is None:
-                return self._unknown(delivery)
-            try:
-                attempt = _decode(task, delivery)
-            except InvalidArgument as error:
-                return self._misfit(delivery, error)
-            return self._attempt(attempt)
+            attempt = self.prepare(delivery)
+            return self._attempt(attempt) if type(attempt) is Execution else attempt  # type: ignore[return-value]
         except BaseException as error:  # whatever arguments, results or our own faults do, the worker goes on
-            text, frames = describe(error), trace(error)
-            log.critical("task %s (%s) broke its attempt: %s\n%s", delivery.id, delivery.handler, text, frames)
-            return _again(delivery, UNKNOWN_FIRST, text, frames)
+            return self.broken(delivery, error)
+
+    def handler(self, delivery: Delivery) -> Task[..., Any] | None:
+        """The handler of a delivery, if it is known here."""
+        return self._handlers.get(delivery.handler)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The names of the handlers that are known here."""
+        return frozenset(self._handlers)
+
+    def bound(self, delivery: Delivery) -> tuple[float, bool] | None:
+        """Seconds that the attempt may take, and whether its handler is a coroutine; None without a timeout."""
+        task = self._handlers.get(delivery.handler)
+        try:
+            timeout = codec.decode(delivery.body).timeout or (task and task.timeout)
+        except InvalidArgument:  # which the attempt itself will find out
+            return None
+        return (timeout / SECOND, bool(task and task.is_coroutine)) if timeout else None
+
+    def prepare(self, delivery: Delivery) -> Execution | Outcome:
+        """What is to be run, or how the delivery ends without."""
+        task = self._handlers.get(delivery.handler)
+        if task is None:
+            return self._unknown(delivery)
+        try:
+            return self._decode(task, delivery)
+        except InvalidArgument as error:
+            return self._misfit(delivery, error)
+
+    def broken(self, delivery: Delivery, error: BaseException) -> Outcome:
+        """How a delivery ends whose attempt failed outside its handler."""
+        text, frames = describe(error), trace(error)
+        log.critical("task %s (%s) broke its attempt: %s\n%s", delivery.id, delivery.handler, text, frames)
+        return _again(delivery, UNKNOWN_FIRST, text, frames)
+
+    def perished(self, delivery: Delivery, error: BaseException, *, told: bool) -> Outcome:
+        """How a delivery ends whose process has died under its handler: with this error, by its retry policy.
+
+        ``told``: it was asked to stop before. Never raises.
+        """
+        try:
+            attempt = self.prepare(delivery)
+            if type(attempt) is not Execution:
+                return attempt  # type: ignore[return-value]
+            attempt.told = attempt.context.cancelled = told
+            ended = self.raised(attempt, error)
+            self.finish(attempt, ended)
+            return ended
+        except BaseException as fault:
+            return self.broken(delivery, fault)
 
     # ── from the heartbeat thread ──
 
     def cancel(self, delivery: Delivery) -> None:
         """Ask this running delivery to stop, once: its context says ``cancelled``, and a coroutine is cancelled."""
-        for attempt in list(self._running):
-            if attempt.delivery is delivery and not attempt.told:
-                attempt.told = attempt.context.cancelled = True
-                if attempt.coroutine is not None:
-                    attempt.coroutine.cancel()
+        attempt = self._running.get(id(delivery))
+        if attempt is not None and not attempt.told:
+            attempt.told = attempt.context.cancelled = True
+            if attempt.coroutine is not None:
+                attempt.coroutine.cancel()
 
     def overdue(self, now: float) -> None:
         """Tell handlers in threads that their timeout is over at ``now`` (monotonic); a thread cannot be ended."""
-        for attempt in list(self._running):
+        for attempt in list(self._running.values()):
             if now >= attempt.overdue_at and not attempt.context.cancelled:
                 attempt.context.cancelled = True
                 log.warning(
@@ -115,49 +171,68 @@ class Executor:
     # ── the pipeline ──
 
     def _attempt(self, attempt: Execution) -> Outcome:
-        hooks = self._hooks
-        if hooks.before_run:
-            hooks.fire("before_run", attempt.context)
-        self._running.add(attempt)
+        self.begin(attempt)
         token = enter(attempt.context)
         try:
             ended = self._ended(attempt)
         finally:
             leave(token)
-            self._running.discard(attempt)
+            self._running.pop(id(attempt.delivery), None)
+        self.finish(attempt, ended)
+        return ended
+
+    def begin(self, attempt: Execution) -> None:
+        """The handler is about to run; from now on it can be cancelled."""
+        if self._hooks.before_run:
+            self._hooks.fire("before_run", attempt.context)
+        self._running[id(attempt.delivery)] = attempt
+
+    def finish(self, attempt: Execution, ended: Outcome) -> None:
+        """The handler has ended."""
+        self._running.pop(id(attempt.delivery), None)
+        hooks = self._hooks
         if type(ended) is outcome.Dead and hooks.dead and not attempt.told:
             hooks.fire("dead", attempt.context, ended)
         if hooks.after_run:
             hooks.fire("after_run", attempt.context, ended)
-        return ended
 
     def _ended(self, attempt: Execution) -> Outcome:
         try:
             result = self._call(attempt)
-        except (signals.RetryLater, signals.Defer, signals.Dead) as signal:
-            return self._answer(attempt, signal)
         except BaseException as error:  # a SystemExit, too, ends this task and not the worker
-            return self._failure(attempt, error, "failed")
+            return self.raised(attempt, error)
         return _NOTHING if result is None else self._success(attempt, result)
 
+    def returned(self, attempt: Execution, result: Any) -> Outcome:
+        """How an attempt ends whose handler has returned this."""
+        return _NOTHING if result is None else self._success(attempt, result)
+
+    def raised(self, attempt: Execution, error: BaseException) -> Outcome:
+        """How an attempt ends whose handler has raised this."""
+        if isinstance(error, signals.RetryLater | signals.Defer | signals.Dead):
+            return self._answer(attempt, error)
+        return self._failure(attempt, error, "failed")
+
+    def timeout_of(self, attempt: Execution) -> float | None:
+        """Seconds that this attempt may take."""
+        timeout = attempt.envelope.timeout or attempt.task.timeout
+        return None if timeout is None else timeout / SECOND
+
     def _call(self, attempt: Execution) -> Any:
-        task = attempt.task
-        timeout = attempt.envelope.timeout or task.timeout
-        if task.is_coroutine:
+        timeout = self.timeout_of(attempt)
+        if attempt.task.is_coroutine:
             return self._call_coroutine(attempt, timeout)
         if timeout is not None:
-            attempt.overdue_at = monotonic() + timeout / SECOND
-        return task.function(*attempt.args, **attempt.kwargs)
+            attempt.overdue_at = monotonic() + timeout
+        return attempt.task.function(*attempt.args, **attempt.kwargs)
 
-    def _call_coroutine(self, attempt: Execution, timeout: int | None) -> Any:
+    def _call_coroutine(self, attempt: Execution, timeout: float | None) -> Any:
         from taskmq.worker.coroutines import CoroutineRun  # asyncio: 35 ms for those who need it
 
         attempt.coroutine = CoroutineRun(self._loop())
         if attempt.context.cancelled:  # it was asked to stop before there was a coroutine to cancel
             attempt.coroutine.cancel()
-        return attempt.coroutine.result(
-            lambda: attempt.task.function(*attempt.args, **attempt.kwargs), timeout and timeout / SECOND
-        )
+        return attempt.coroutine.result(lambda: attempt.task.function(*attempt.args, **attempt.kwargs), timeout)
 
     # ── classification ──
 
@@ -232,16 +307,15 @@ class Executor:
         )
         return outcome.Defer(delay)
 
+    def _decode(self, task: Task[..., Any], delivery: Delivery) -> Execution:
+        envelope = codec.decode(delivery.body)
+        args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
+        return Execution(task, delivery, envelope, Context(delivery, envelope, self._report), args, kwargs)
+
     def _dead_unstarted(self, delivery: Delivery, dead: outcome.Dead) -> Outcome:
         if self._hooks.dead:
             self._hooks.fire("dead", Context(delivery, Envelope()), dead)
         return dead
-
-
-def _decode(task: Task[..., Any], delivery: Delivery) -> Execution:
-    envelope = codec.decode(delivery.body)
-    args, kwargs = task.signature.decode(envelope.args, envelope.kwargs)
-    return Execution(task, delivery, envelope, Context(delivery, envelope), args, kwargs)
 
 
 def _again(delivery: Delivery, delay: int, error: str, traceback: str, *, partition: bool = False) -> Outcome:

@@ -42,6 +42,7 @@ from time import monotonic, time_ns
 from taskmq.errors import OutcomeUnknown, TransportError
 from taskmq.transport.base import Extend, Renewal, Reserve, Reserved, Settle, Transport
 from taskmq.worker import prefetch
+from taskmq.worker.bell import Bell
 from taskmq.worker.handoff import OUT_OF_REACH, Desk
 from taskmq.worker.jobs import NEVER, Job, Run, job_of, settlement
 from taskmq.worker.options import Options
@@ -84,11 +85,11 @@ class Fetch:
         self._resume_at = 0.0
         self._failures = 0
         self._hopeless = False
-        self._asks: deque[Lock] = deque()
-        self._drained: list[Lock] = []
+        self._asks: deque[Bell] = deque()
+        self._drained: list[Bell] = []
 
-    def ask_drained(self, bell: Lock) -> None:
-        """Release ``bell`` once nothing is in hand and a reserve begun after this call has found nothing."""
+    def ask_drained(self, bell: Bell) -> None:
+        """Ring ``bell`` once nothing is in hand and a reserve begun after this call has found nothing."""
         self._asks.append(bell)
         self._desk.wake()
 
@@ -167,11 +168,13 @@ class Fetch:
         """How many to reserve now."""
         if self._shutdown.asked or not (self._hungry or self._settling.pending):
             return 0
-        options = self._options
+        places = self._desk.places
+        if not places:
+            return 0
         cap = prefetch.most_in_hand(
-            options.concurrency, options.prefetch, self._settling.run_time, self._elapsed(now), self._distrust
+            places, self._options.prefetch, self._settling.run_time, self._elapsed(now), self._distrust
         )
-        return prefetch.room(cap, self._settling.in_hand, min(self._freed, options.concurrency))
+        return prefetch.room(cap, self._settling.in_hand, min(self._freed, places))
 
     def _elapsed(self, now: float) -> float | None:
         """How long the running ones have been running, on average."""
@@ -238,7 +241,7 @@ class Fetch:
 
     def _tell_drained(self) -> None:
         for bell in self._drained:
-            bell.release()
+            bell.ring()
         self._drained = []
 
     # ── errors ──

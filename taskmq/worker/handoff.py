@@ -34,7 +34,8 @@ from threading import Lock
 
 from taskmq.names import MAX_PRIORITY
 from taskmq.outcome import Ack, Outcome
-from taskmq.worker.jobs import Job, Run
+from taskmq.worker.bell import Bell
+from taskmq.worker.jobs import Hand, Job, Run
 
 OUT_OF_REACH = sys.maxsize
 """A number of outcomes that never come together: sleep whatever comes."""
@@ -44,6 +45,8 @@ class Desk:
     """Jobs out, outcomes back. ``running[i]`` is what handler thread ``i`` runs now, or None."""
 
     def __init__(self, handlers: int) -> None:
+        self.places = handlers
+        """How many jobs could run at once now; a pool whose processes come and go changes it."""
         self.running: list[Job | None] = [None] * handlers
         self.outcomes: deque[Job] = deque()
         self.marks: deque[Job] = deque()
@@ -53,12 +56,11 @@ class Desk:
         self.closed = False
         self._by_priority: tuple[deque[Job], ...] = tuple(deque() for _ in range(MAX_PRIORITY + 1))
         self._bands = self._by_priority[::-1]
-        self._parked: deque[Lock] = deque()
+        self._parked: deque[Hand] = deque()
         self._runs: list[Run] = []
         self._need = OUT_OF_REACH
         self._eager = False
-        self._wake = Lock()
-        self._wake.acquire()
+        self._bell = Bell()
 
     # ── the fetch thread puts ──
 
@@ -73,7 +75,7 @@ class Desk:
 
     def call_hands(self) -> None:
         """Wake as many threads as there are jobs to take."""
-        self._release(len(self.cleared) + sum(map(len, self._bands)))
+        self._release(self.offered())
 
     def _release(self, count: int) -> None:
         parked = self._parked
@@ -107,6 +109,28 @@ class Desk:
                 return job
         return None
 
+    def park(self, hand: Hand) -> bool:
+        """Have ``hand`` released once there is a job, for a pool that must not block.
+
+        False: there is one already, and nobody will be released for it. What is parked in a closed desk stays so.
+        """
+        self._parked.append(hand)
+        if not self.waiting():
+            if self._eager and self.outcomes:
+                self.wake()
+            return True
+        try:
+            self._parked.remove(hand)
+        except ValueError:
+            return True  # it is being released
+        return False
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """Offer again, in this order and before all others of their bands, what was taken and has not been started."""
+        for job in reversed(jobs):
+            self._by_priority[job.band].appendleft(job)
+        self._release(len(jobs))
+
     def look(self) -> Job | None:
         """The next job, if there is one."""
         if self.cleared:
@@ -122,6 +146,10 @@ class Desk:
     def waiting(self) -> bool:
         """Whether a job could be taken now."""
         return bool(self.cleared) or any(self._bands)
+
+    def offered(self) -> int:
+        """How many jobs could be taken now."""
+        return len(self.cleared) + sum(map(len, self._bands))
 
     def done(self, job: Job, outcome: Outcome) -> Job | None:
         """Return an ended job; answers the next of its run when this thread is to go on with that one."""
@@ -157,10 +185,14 @@ class Desk:
         The thread waits instead of running something else meanwhile: a job that is marked and not running would be
         blamed for a crash it had no part in.
         """
-        job.gate = own
+        self.send_mark(job, own)
+        own.acquire()
+
+    def send_mark(self, job: Job, hand: Hand) -> None:
+        """The same for a pool that must not block: ``hand`` is released when the answer is known."""
+        job.gate = hand
         self.marks.append(job)
         self.wake()
-        own.acquire()
 
     def let_go(self, job: Job) -> None:
         """The answer to ``ask_mark`` is known: start or refuse it now."""
@@ -178,7 +210,7 @@ class Desk:
 
     def held(self) -> int:
         """How many jobs nobody has started."""
-        return len(self.cleared) + sum(map(len, self._bands)) + sum(len(run.rest) for run in self._runs)
+        return self.offered() + sum(len(run.rest) for run in self._runs)
 
     def oldest(self) -> list[float | None]:
         """When the first job of each band was claimed, highest priority first."""
@@ -235,7 +267,7 @@ class Desk:
         outcomes = self.outcomes
         woken = len(outcomes) >= need or (eager and bool(outcomes) and bool(self._parked) and not self.waiting())
         if not woken:
-            woken = self._wake.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+            woken = self._bell.wait(timeout)
         self._need = OUT_OF_REACH
         self._eager = False
         return woken
@@ -243,8 +275,7 @@ class Desk:
     def wake(self) -> None:
         """Wake the fetch thread, or let its next sleep end at once."""
         self._need = OUT_OF_REACH
-        with suppress(RuntimeError):  # it is being woken already
-            self._wake.release()
+        self._bell.ring()
 
 
 def _claimed(line: deque[Job]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +16,14 @@ NEVER = float("-inf")
 
 
 FOREVER = float("inf")
+
+
+class Hand(Protocol):
+    """Whoever waits for a job or for an answer: a lock that a thread blocks on, or a pool's way to be called."""
+
+    def release(self) -> None:
+        """Let it go on. From any thread, once for each time it waits."""
+        ...
 
 
 class Run:
@@ -41,7 +49,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     ``start_by``      the part of ``usable_until`` that no heartbeat can move
     ``started`` and ``ended``  of the handler; 0.0 while not yet
     ``cleared``       may be started although it is its last attempt: the store knows
-    ``gate``          the lock of the handler thread that waits for this
+    ``gate``          who waits until it is cleared
+    ``told``          when its progress was last sent to the store
     ``lost``          the store said so: somebody else may have the task
     ``given_up``      it still ran after that, and has been given back: its late result is dropped
     ``unsure``        its settle was sent once without an answer
@@ -57,7 +66,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     started: float = 0.0
     ended: float = 0.0
     outcome: Outcome | None = None
-    gate: Lock | None = None
+    gate: Hand | None = None
+    told: float = 0.0
     lost: bool = False
     given_up: bool = False
     unsure: bool = False
@@ -87,4 +97,4 @@ def settlement(job: Job, now: float) -> Settlement:
     return Settlement(job.delivery, job.outcome or Yield(), round((now - job.started) * 1e6) if job.started else None)
 
 
-__all__ = ["NEVER", "Job", "Run", "job_of", "settlement"]
+__all__ = ["NEVER", "Hand", "Job", "Run", "job_of", "settlement"]

@@ -11,7 +11,7 @@ from taskmq.worker.jobs import NEVER
 from taskmq.worker.settling import Settling
 
 if TYPE_CHECKING:
-    from taskmq.worker.executor import Executor
+    from taskmq.worker.pools import Pool
 
 log = logging.getLogger("taskmq.worker")
 
@@ -24,11 +24,11 @@ PATIENCE = 2.0
 class Shutdown:
     """From ``ask`` on, each ``step`` does what is due and ``over`` tells when nothing is left to do."""
 
-    def __init__(self, desk: Desk, settling: Settling, executor: Executor, grace: float) -> None:
+    def __init__(self, desk: Desk, settling: Settling, pool: Pool, grace: float) -> None:
         self.asked = False
         self._desk = desk
         self._settling = settling
-        self._executor = executor
+        self._pool = pool
         self._grace = grace
         self._grace_end = float("inf")
         self._begun = False
@@ -51,6 +51,7 @@ class Shutdown:
             self._begun = True
             log.info("stopping: %d running, %d held go back", self._running(), self._desk.held())
             self._desk.close()
+            self._pool.withdraw()
         self._settling.give_back(self._desk.take_back_all())
         self._refuse_marks()
         if now >= self._grace_end:
@@ -91,12 +92,13 @@ class Shutdown:
     def _cancel(self) -> None:
         for job in self._desk.running:
             if job is not None:
-                self._executor.cancel(job.delivery)
+                self._pool.cancel(job)
 
     def _give_up(self) -> None:
         running = [job for job in self._settling.ledger if job.started and job.outcome is None]
         for job in running:
             log.warning("task %s (%s) still runs: given back", job.delivery.id, job.delivery.handler)
+        self._pool.abandon()
         self._settling.give_up(running)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from threading import Lock
 from time import monotonic
 
 from taskmq.errors import TransportError
 from taskmq.transport.base import Transport, Wait
+from taskmq.worker.bell import Bell
 
 LONGEST_WAIT = 1.0
 SOON = 0.002
@@ -33,8 +32,7 @@ class Waiter:
         self._store = store
         self._params = Wait(queues=queues, timeout=LONGEST_WAIT)
         self._wake = wake
-        self._go = Lock()
-        self._go.acquire()
+        self._go = Bell()
         self._armed = False
         self._heard = False
         self._stopped = False
@@ -50,7 +48,7 @@ class Waiter:
             return
         self._false_alarms = self._false_alarms + 1 if fruitless and self._soon else 0
         self._armed = True
-        self._signal()
+        self._go.ring()
 
     def heard(self) -> bool:
         """Whether a wait has ended since the last call."""
@@ -60,19 +58,15 @@ class Waiter:
     def stop(self) -> None:
         """Let ``run`` return; a wait under way is cut short."""
         self._stopped = True
-        self._signal()
+        self._go.ring()
         self._store.wake()
-
-    def _signal(self) -> None:
-        with suppress(RuntimeError):  # signalled already
-            self._go.release()
 
     # ── its own thread ──
 
     def run(self) -> None:
         """Serve until stopped."""
         while True:
-            self._go.acquire()
+            self._go.wait()
             if self._stopped:
                 return
             self._pause()
@@ -95,8 +89,8 @@ class Waiter:
     def _pause(self) -> None:
         """After failures or false alarms."""
         pause = pause_before(self._failures, self._false_alarms) * random.uniform(0.5, 1.0)
-        if pause and not self._stopped and self._go.acquire(timeout=pause):
-            self._go.release()  # stopped meanwhile
+        if pause and not self._stopped and self._go.wait(pause):
+            self._go.ring()  # stopped meanwhile
 
 
 def pause_before(failures: int, false_alarms: int) -> float:

@@ -44,6 +44,7 @@ import socket
 import sys
 from collections.abc import Iterable
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from threading import Event, Lock, Thread
 from time import monotonic, time_ns
 from types import TracebackType
@@ -52,14 +53,18 @@ from typing import TYPE_CHECKING, Any
 from taskmq import __version__
 from taskmq.durations import Duration, seconds
 from taskmq.errors import TaskMQError, TransportError
+from taskmq.queue import QueueConfig
 from taskmq.transport.base import Store, WorkerInfo
+from taskmq.worker.bell import Bell
 from taskmq.worker.executor import Executor
 from taskmq.worker.fetch import Fetch
 from taskmq.worker.handoff import Desk
 from taskmq.worker.heartbeat import Heartbeat
+from taskmq.worker.home import find_home, refuse_inside
 from taskmq.worker.loop import LoopThread
-from taskmq.worker.options import MAX_GRACE, check_options
-from taskmq.worker.pools import Pool, SoloPool, ThreadsPool
+from taskmq.worker.news import News
+from taskmq.worker.options import MAX_GRACE, check_options, unenforced_timeouts
+from taskmq.worker.pools import Pool
 from taskmq.worker.service import Services
 from taskmq.worker.settling import Settling
 from taskmq.worker.shutdown import Shutdown
@@ -72,6 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from taskmq.app import App
+    from taskmq.worker.frames import Hello
 
 log = logging.getLogger("taskmq.worker")
 
@@ -87,12 +93,18 @@ HANGING = 10.0
 class Worker:
     """Runs tasks of ``app``.
 
-    ``queues``       names, or text like ``"a,b"``; None: the queues of all handlers
-    ``concurrency``  how many tasks at once, 1 to 1000; None: a few more than CPUs (1 for solo)
-    ``pool``         ``"threads"`` or ``"solo"``
+    ``queues``       names, or text like ``"a,b"``; ``"b=3"`` also gives b its weight in the store, as a seed of
+                     ``Config.queues`` would; None: the queues of all handlers
+    ``concurrency``  how many tasks at once, 1 to 1000; None: a few more than CPUs, 1 for solo, 100 for asyncio, CPUs
+                     for processes
+    ``pool``         ``"threads"``, ``"solo"``, ``"asyncio"`` or ``"processes"``
     ``prefetch``     ``"auto"``: about 20 ms of work; or how many to hold beyond the running ones, 0 to 1000
     ``grace``        how long running tasks may go on when it stops; None: the app's
     ``name``         its id among the workers; None: made of host, process and chance
+    ``apply_config`` set the queues in the store as the app and ``queues`` have them, instead of reporting what differs
+    ``max_tasks_per_child`` and ``max_memory_per_child`` (MiB) of pool processes: a child is replaced after so many
+                     tasks, or when it has so much in memory
+    ``import_as``    ``"module:attribute"`` under which the children of pool processes import the app; None: looked for
 
     ``run`` blocks until a signal comes. Embedded, use it as a context manager or call ``start`` and ``stop``.
     Raises InvalidArgument for an option outside its range.
@@ -107,6 +119,11 @@ class Worker:
         prefetch: int | str = "auto",
         grace: Duration | None = None,
         name: str | None = None,
+        *,
+        apply_config: bool = False,
+        max_tasks_per_child: int | None = None,
+        max_memory_per_child: int | None = None,
+        import_as: str | None = None,
     ) -> None:
         self.app = app
         self.options = check_options(
@@ -118,17 +135,23 @@ class Worker:
             prefetch=prefetch,
             grace=app.config.grace if grace is None else grace,
             lease=round(app.config.lease_s * 1e6),
+            max_tasks=max_tasks_per_child,
+            max_memory=max_memory_per_child,
         )
+        self._apply_config = apply_config
+        self._import_as = import_as
         for task in app.handlers.values():
             if task.pool is not None and task.pool != pool:
                 log.warning("handler %s asks for pool %s; this worker runs %s", task.name, task.pool, pool)
         self.name = self.options.name
         self._stats = Stats()
         self._loop = LoopThread()
-        self._executor = Executor(app, self._loop)
+        self._news = News()
+        self._executor = Executor(app, self._loop, report=self._news.tell)
         self._desk = Desk(self.options.concurrency)
         self._settling = Settling(self._desk, self._stats)
-        self._shutdown = Shutdown(self._desk, self._settling, self._executor, self.options.grace)
+        self._pool = self._make_pool()
+        self._shutdown = Shutdown(self._desk, self._settling, self._pool, self.options.grace)
         self._services = Services(self.name, self._ask_after_failure)
         self._threads: list[Thread] = []
         self._started_at = 0
@@ -150,14 +173,19 @@ class Worker:
     def start(self) -> None:
         """Start working, in threads; returns at once. A worker can be started once.
 
-        Raises ConfigError or TransportError when the app's store cannot be opened.
+        Raises ConfigError or TransportError when the app's store cannot be opened, and ConfigError when the children of
+        pool processes could not import the app.
         """
         with self._starting:
             if self._started_at or self._finished.is_set():
                 raise TaskMQError(f"worker {self.name} has been started or stopped before: make another one")
+            refuse_inside()
+            if self.options.pool == "processes":
+                self._home = find_home(self.app, self._import_as)
             store = self.app.store
             self._started_at = time_ns() // 1000
-        self._report_drift(store)
+        self._configure(store)
+        self._warn(store)
         self._wire(store)
         log.info("worker %s: queues %s, %s", self.name, ",".join(self.options.queues), self._describe())
         self.app.hooks.fire("worker_start", self)
@@ -200,13 +228,12 @@ class Worker:
         """
         if not self._started_at:
             raise TaskMQError(f"worker {self.name} has not been started: use it in a with statement, or call start()")
-        bell = Lock()
-        bell.acquire()
+        bell = Bell()
         self._fetch.ask_drained(bell)
         deadline = None if timeout is None else monotonic() + timeout
         while not self._finished.is_set():
             left = 0.5 if deadline is None else min(0.5, deadline - monotonic())
-            if bell.acquire(timeout=max(0.0, left)):
+            if bell.wait(left):
                 return True
             if deadline is not None and monotonic() >= deadline:
                 return False
@@ -247,16 +274,35 @@ class Worker:
 
     # ── inside ──
 
+    def _make_pool(self) -> Pool:
+        """Each pool is imported by those who use it: asyncio alone costs 35 ms."""
+        if self.options.pool == "asyncio":
+            from taskmq.worker.pools.asyncio import AsyncioPool
+
+            return AsyncioPool(self._desk, self._executor, self._loop)
+        if self.options.pool == "solo":
+            from taskmq.worker.pools.solo import SoloPool
+
+            return SoloPool(self._desk, self._executor)
+        if self.options.pool == "processes":
+            from taskmq.worker.pools.processes import ProcessesPool
+
+            options = self.options
+            return ProcessesPool(
+                self._desk, self._executor, self._hello, self._news, options.max_tasks, options.max_memory
+            )
+        from taskmq.worker.pools.threads import ThreadsPool
+
+        return ThreadsPool(self._desk, self._executor)
+
     def _wire(self, store: Store) -> None:
         options = self.options
         self._store = store
         self._waiter = Waiter(store, options.queues, self._desk.wake)
-        self._heartbeat = Heartbeat(store, self._settling.ledger, self._executor, self._row, options.lease)
+        self._heartbeat = Heartbeat(store, self._settling.ledger, self._pool, self._row, options.lease, self._news)
         self._upkeep = Upkeep(store, self.name)
         self._fetch = Fetch(store, self._desk, self._settling, self._shutdown, self._waiter, options)
         self._fetch.on_lease = self._heartbeat.notice
-        make: dict[str, type[ThreadsPool] | type[SoloPool]] = {"threads": ThreadsPool, "solo": SoloPool}
-        self._pool: Pool = make[options.pool](self._desk, self._executor)
 
     def _launch(self) -> None:
         start = self._services.start
@@ -300,23 +346,59 @@ class Worker:
         deadline = monotonic() + JOIN
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
+        self._pool.stop(JOIN)
         self._loop.stop(JOIN)
         with suppress(TransportError):
             self._store.forget(self.name)
         self.app.hooks.fire("worker_stop", self)
         log.info("worker %s has stopped: %s", self.name, self._stats)
 
-    def _report_drift(self, store: Store) -> None:
-        """Settings in code that differ from the store's: an operator's change survives a deployment."""
+    def _hello(self) -> Hello:
+        """What a child process is told first."""
+        from taskmq.worker.frames import Hello
+
+        path = [entry for entry in sys.path if isinstance(entry, str)]
+        level = logging.getLogger("taskmq").getEffectiveLevel()
+        return Hello(path, list(sys.argv), self._home, level, self.name)
+
+    def _configure(self, store: Store) -> None:
+        """Seed the queues; what differs is reported, not overwritten: an operator's change survives a deployment."""
+        queues = dict(self.app.config.queues)
         try:
-            drift = store.configure_queues(self.app.config.queues)
+            for name, weight in self.options.weights.items():
+                queues[name] = replace(queues.get(name) or _config_in(store, name), weight=weight)
+            drift = store.configure_queues(queues, overwrite=self._apply_config)
         except TransportError as error:
             log.warning("the store fails (%s): whether the queues' settings drifted is not known", error)
             return
         for queue, fields in drift.items():
-            log.warning("queue %s: the store's %s differ from the app's; the store's hold", queue, ", ".join(fields))
+            if self._apply_config:
+                log.info("queue %s: %s set as the app has them", queue, ", ".join(fields))
+            else:
+                log.warning(
+                    "queue %s: the store's %s differ from the app's; the store's hold", queue, ", ".join(fields)
+                )
+
+    def _warn(self, store: Store) -> None:
+        """What this pool cannot do for these handlers, and this store not for this pool."""
+        pool = self.options.pool
+        handlers = [(task.name, task.timeout is not None, task.is_coroutine) for task in self.app.handlers.values()]
+        unenforced = unenforced_timeouts(handlers, pool)
+        if unenforced:
+            log.warning(
+                "pool %s cannot end a function that outlasts its timeout, only tell it (current().cancelled): %s. Pool "
+                "processes can; an async def can be ended in any pool",
+                pool,
+                ", ".join(unenforced),
+            )
+        if pool == "processes" and not store.capabilities.shared:
+            log.warning(
+                "the store %s is of this process alone: what a handler publishes in a child process goes nowhere",
+                self.app.config.safe_url,
+            )
 
     def _row(self) -> WorkerInfo:
+        running = sum(job is not None for job in self._desk.running)
         return WorkerInfo(
             id=self.name,
             host=socket.gethostname(),
@@ -327,13 +409,20 @@ class Worker:
             version=__version__,
             started_at=self._started_at,
             handlers=tuple(sorted(self.app.handlers)),
-            running=sum(job is not None for job in self._desk.running),
-            held=self._desk.held(),
+            running=running,
+            held=max(0, self._settling.in_hand - running),
+            clock=time_ns() // 1000,
         )
 
     def _describe(self) -> str:
         prefetch: Any = "auto" if self.options.prefetch is None else self.options.prefetch
         return f"pool {self.options.pool}, concurrency {self.options.concurrency}, prefetch {prefetch}"
+
+
+def _config_in(store: Store, queue: str) -> QueueConfig:
+    """The queue's settings as they stand: a weight given by name must not change the others."""
+    found = store.stats([queue])
+    return found[0].config if found else QueueConfig()
 
 
 @contextmanager

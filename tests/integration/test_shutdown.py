@@ -22,7 +22,8 @@ from taskmq.testing.signals import PATIENCE, Gate, Record
 from taskmq.transport.base import Reserve
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
+ALL_POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio", "processes"])
 
 
 def yields(faulty: Faulty) -> list[str]:
@@ -306,7 +307,8 @@ def stuck() -> None:
     os.write(1, b"started\\n")
     time.sleep(600)
 
-sys.exit(app.worker(concurrency=2, grace=600, pool=sys.argv[3]).run())
+if __name__ == "__main__":
+    sys.exit(app.worker(concurrency=2, grace=600, pool=sys.argv[3]).run())
 """
 
 
@@ -338,7 +340,7 @@ def process(tmp_path: Path, pool: str) -> Process:
     return Process(tmp_path, pool)
 
 
-@POOLS
+@ALL_POOLS
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_loses_nothing_and_exits_with_0(process: Process, number: signal.Signals) -> None:
     """SIGTERM in the middle of 300 tasks: exit code 0, none left running, and each is executed exactly once."""
@@ -366,7 +368,7 @@ def test_a_signal_drains_loses_nothing_and_exits_with_0(process: Process, number
     assert process.executed() + rest == {str(n): 1 for n in range(300)}
 
 
-@pytest.mark.parametrize("pool", ["threads", "solo"])
+@ALL_POOLS
 def test_a_second_signal_ends_the_grace(process: Process) -> None:
     """The first SIGTERM waits for the running task; the second gives it back and exits with 0."""
     with App(process.url) as app:

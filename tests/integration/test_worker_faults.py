@@ -14,7 +14,7 @@ from taskmq import App, Retry, TaskState, TransportError
 from taskmq.testing.signals import Gate, Record
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
 EVERYTHING = (
     "reserve",
     "settle",

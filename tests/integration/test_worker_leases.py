@@ -17,7 +17,7 @@ from taskmq.testing.signals import Gate, Record
 from taskmq.transport.base import Maintain, Reserve, Settle, Settlement
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
 
 
 def beats(faulty: Faulty, count: int) -> None:

@@ -13,7 +13,7 @@ from taskmq import App, InvalidArgument, QueueConfig, TaskMQError, current
 from taskmq.testing.signals import Gate, Record
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_task_that_falls_due_starts_then(site: MakeSite) -> None:
 
 @POOLS
 def test_coroutines_run_on_one_loop_thread(site: MakeSite, pool: str) -> None:
-    """``async def`` handlers run on the event loop of the worker, others in handler threads; both get results."""
+    """``async def`` handlers run on the event loop of the worker, others in other threads; both get results."""
     app: App = site().app
 
     @app.task

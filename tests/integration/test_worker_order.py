@@ -16,7 +16,7 @@ from taskmq.testing.signals import Gate, Record
 from taskmq.transport.base import Find, Reserve, Settlement
 
 MakeSite = Callable[..., Any]
-POOLS = pytest.mark.parametrize("pool", ["threads", "solo"])
+POOLS = pytest.mark.parametrize("pool", ["threads", "solo", "asyncio"])
 
 
 def settled(faulty: Faulty, kind: type) -> list[Settlement]:

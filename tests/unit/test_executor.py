@@ -616,7 +616,7 @@ def test_a_fault_of_the_worker_itself_is_an_outcome(
     @app.task
     def handler() -> None: ...
 
-    monkeypatch.setattr("taskmq.worker.executor._decode", lambda *_: 1 / 0)
+    monkeypatch.setattr("taskmq.worker.executor.Executor._decode", lambda *_: 1 / 0)
     ended = run(executor, handler)
     assert isinstance(ended, outcome.Retry)
     assert ended.error == "ZeroDivisionError: division by zero"

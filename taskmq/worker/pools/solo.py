@@ -9,13 +9,13 @@ handler ends. It polls while there is work and sleeps deeply while there is none
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from taskmq.worker.bell import Bell
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import Job
+from taskmq.worker.pools.base import Pool
 from taskmq.worker.pools.threads import run
 from taskmq.worker.prefetch import COMPANY
 
@@ -30,18 +30,16 @@ QUIET_POLLS = 100
 """Polls without any work after which the deputy sleeps until it is woken."""
 
 
-class SoloPool:
+class SoloPool(Pool):
     """Runs jobs between the turns of the fetch loop."""
 
     def __init__(self, desk: Desk, executor: Executor) -> None:
-        self._desk = desk
-        self._executor = executor
+        super().__init__(desk, executor)
         self._served = 0
         self._busy = False
         self._asleep = False
         self._over = False
-        self._bell = Lock()
-        self._bell.acquire()
+        self._bell = Bell()
 
     def start(self, services: Services, fetch: Fetch, ended: Callable[[], None]) -> None:
         """Start the deputy."""
@@ -55,7 +53,7 @@ class SoloPool:
                     fetch.step(self._desk.waiting)
             self._work()
         self._over = True
-        self._ring()
+        self._bell.ring()
 
     def _work(self) -> None:
         """Run jobs until none is left or the first outcome has waited long enough."""
@@ -63,7 +61,7 @@ class SoloPool:
             return
         self._busy = True
         if self._asleep:
-            self._ring()
+            self._bell.ring()
         self._run_some()
         self._busy = False
 
@@ -89,10 +87,6 @@ class SoloPool:
             return None
         return job
 
-    def _ring(self) -> None:
-        with suppress(RuntimeError):  # it rings already
-            self._bell.release()
-
     # ── the deputy's thread ──
 
     def _deputise(self, fetch: Fetch, ended: Callable[[], None]) -> None:
@@ -101,7 +95,7 @@ class SoloPool:
             if quiet >= QUIET_POLLS:
                 self._sleep()
                 quiet = 0
-            self._bell.acquire(timeout=LONG)
+            self._bell.wait(LONG)
             job = self._desk.running[0]
             if job is not None and monotonic() - job.started >= LONG:
                 self._stand_in(fetch, job)
@@ -115,7 +109,7 @@ class SoloPool:
         """Sleep until there is work. It says so first and looks afterwards; ``_work`` does it the other way round."""
         self._asleep = True
         if not self._busy and not self._over:
-            self._bell.acquire()
+            self._bell.wait()
         self._asleep = False
 
     def _stand_in(self, fetch: Fetch, job: Job) -> None:

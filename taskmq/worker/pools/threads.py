@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import Job
+from taskmq.worker.pools.base import Pool
 from taskmq.worker.settling import YIELD
 
 if TYPE_CHECKING:
@@ -18,23 +19,13 @@ if TYPE_CHECKING:
     from taskmq.worker.service import Services
 
 
-class ThreadsPool:
+class ThreadsPool(Pool):
     """One handler thread for each place in ``desk.running``."""
-
-    def __init__(self, desk: Desk, executor: Executor) -> None:
-        self._desk = desk
-        self._executor = executor
 
     def start(self, services: Services, fetch: Fetch, ended: Callable[[], None]) -> None:
         """Start the handler threads."""
         for place in range(len(self._desk.running)):
             services.start(f"handler-{place}", partial(self._handle, place))
-
-    def serve(self, fetch: Fetch) -> None:
-        """Turn the fetch loop; the handlers run elsewhere."""
-        with fetch.turn:
-            while not fetch.over:
-                fetch.step(_never_ready)
 
     def _handle(self, place: int) -> None:
         """The life of a handler thread."""
@@ -59,10 +50,6 @@ def run(job: Job, desk: Desk, executor: Executor, place: int) -> Job | None:
     job.ended = monotonic()
     desk.running[place] = None
     return desk.done(job, outcome)
-
-
-def _never_ready() -> bool:
-    return False
 
 
 __all__ = ["ThreadsPool", "run"]

@@ -1,0 +1,109 @@
+"""What an idle worker costs, and how soon it starts what is published: SQLite file, one lone task at a time.
+
+The processor share is that of a ``taskmq worker`` with nothing to do (user and system time of its process). The delay
+runs from before ``enqueue`` to the handler's first line, once from another process, where SQLite's worker has to look,
+and once from the same process, where it is told. What publishing alone takes is shown beside it: on a disk most of the
+delay is two commits, that of the publish and that of the claim.
+
+    python -m bench.idle [SECONDS] [TASKS] [POOL…]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from time import monotonic
+
+from bench.common import folder
+from taskmq import App
+
+PROGRAM = """
+import os, sys, time
+from taskmq import App
+app = App(os.environ["URL"])
+@app.task(name="start", queue="q")
+def start() -> None: os.write(1, b"%d\\n" % time.monotonic_ns())
+"""
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu(pid: int) -> float:
+    """Seconds of processor that a process and its children-to-be have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def other_process(place: Path, pool: str, duration: float, tasks: int) -> tuple[float, list[float], list[float]]:
+    """The idle share of a worker process, its delays, and what each publish took."""
+    place.mkdir()
+    (place / "program.py").write_text(PROGRAM)
+    url = f"sqlite:///{place}/q.db"
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = {**os.environ, "URL": url, "PYTHONPATH": os.pathsep.join([str(place), root])}
+    command = [sys.executable, "-m", "taskmq", "worker", "program", "--pool", pool, "--log-level", "error"]
+    with App(url) as app, subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        task = app.ref("start", queue="q")
+        task.enqueue()
+        worker.stdout.readline()
+        time.sleep(1.5)  # what a start brings is over
+        before, began = cpu(worker.pid), monotonic()
+        time.sleep(duration)
+        share = (cpu(worker.pid) - before) / (monotonic() - began)
+        delays, publishes = [], []
+        for _ in range(tasks):
+            time.sleep(0.03)
+            at = time.monotonic_ns()
+            task.enqueue()
+            publishes.append((time.monotonic_ns() - at) / 1e9)
+            delays.append((int(worker.stdout.readline()) - at) / 1e9)
+        worker.terminate()
+    return share, delays, publishes
+
+
+def same_process(place: Path, pool: str, tasks: int) -> list[float]:
+    """The delays within one process."""
+    place.mkdir()
+    delays: list[float] = []
+    with App(f"sqlite:///{place}/q.db") as app:
+
+        @app.task(name="start", queue="q")
+        def start(at: int) -> None:
+            delays.append((time.monotonic_ns() - at) / 1e9)
+
+        with app.worker(pool=pool, **({} if pool == "solo" else {"concurrency": 8})) as worker:
+            for _ in range(tasks):
+                time.sleep(0.03)
+                start.enqueue(time.monotonic_ns())
+            worker.drain(10)
+    return delays
+
+
+def main(duration: float, tasks: int, pools: list[str]) -> None:
+    """Print share and medians for each pool."""
+    with folder() as place:
+        for pool in pools:
+            share, other, publish = other_process(place / f"{pool}1", pool, duration, tasks)
+            print(f"{pool:<10} idle {share * 100:5.2f} % of a core   (reach < 1)")
+            apart, alone = statistics.median(other), statistics.median(publish)
+            print(
+                f"{'':<10} publish to start, another process, p50 {apart * 1e3:6.2f} ms   (reach <= 5); "
+                f"publishing alone {alone * 1e3:.2f} ms"
+            )
+            if pool != "processes":
+                same = statistics.median(same_process(place / f"{pool}2", pool, tasks))
+                print(
+                    f"{'':<10} publish to start, same process,    p50 {same * 1e3:6.2f} ms   (reach <= 1)", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main(
+        float(sys.argv[1]) if len(sys.argv) > 1 else 20.0,
+        int(sys.argv[2]) if len(sys.argv) > 2 else 150,
+        sys.argv[3:] or ["threads"],
+    )
