@@ -84,11 +84,11 @@ class Flow:
 
     ``keys`` are the first keys of its line that were read; ``read(k)`` appends up to k more and is None at the end.
     ``room``: how many more of its tasks may run, None for no limit.
-    After ``choose``: ``taken`` tasks were picked, ``parked`` are to be parked, ``tag`` is what must be stored, and
-    ``keys`` from ``position`` on are what is left of its line.
+    After ``choose``: ``taken`` tasks were picked, ``tag`` is what must be stored, and ``keys`` from ``position`` on are
+    what is left of its line.
     """
 
-    __slots__ = ("code", "keys", "ordered", "parked", "position", "read", "ref", "room", "tag", "taken", "weight")
+    __slots__ = ("code", "keys", "ordered", "position", "read", "ref", "room", "tag", "taken", "weight")
 
     def __init__(
         self,
@@ -112,7 +112,6 @@ class Flow:
         self.ref = ref
         self.taken = 0
         self.position = 0
-        self.parked: list[Key] = []
 
     def head(self) -> Key | None:
         """The next key that was neither taken nor parked, read if need be."""
@@ -134,7 +133,8 @@ class Queue:
     ``turns``   whether virtual time counts: a strict queue that knows partitions
     ``room``    how many more of its tasks may start, None for no limit
     ``gate``    asked about every head, if there is anything to ask
-    After ``choose``: ``served`` and ``v`` are what must be stored; ``taken`` tasks were picked.
+    After ``choose``: ``served`` and ``v`` are what must be stored; ``taken`` tasks were picked; ``parked`` are to be
+    parked, in this order.
     """
 
     __slots__ = (
@@ -146,6 +146,7 @@ class Queue:
         "flows",
         "gate",
         "name",
+        "parked",
         "plain",
         "read",
         "ref",
@@ -183,6 +184,7 @@ class Queue:
         self.gate = gate
         self.ref = ref
         self.taken = 0
+        self.parked: list[tuple[Flow, Key]] = []
         self.flows = flows
         self.plain = plain
         self.read = read
@@ -240,7 +242,7 @@ class Queue:
 
     def _park(self, flow: Flow) -> None:
         """Its head leaves the line without a turn; an ordered partition waits with its head."""
-        flow.parked.append(flow.keys[flow.position])
+        self.parked.append((flow, flow.keys[flow.position]))
         flow.position += 1
         if not flow.ordered:
             self._stand(flow)

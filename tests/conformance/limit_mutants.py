@@ -5,16 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sortedcontainers import SortedList
 
 from taskmq.message import Message
 from taskmq.policy import claim
-from taskmq.policy.limits import LimitedKey, Parking
+from taskmq.policy.limits import LimitedKey, ParkedLine, Parking
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.memory import MemoryTransport
-from taskmq.transport.memory.limits import Limits
+from taskmq.transport.memory.limits import Limits, Line, Waiting
 from taskmq.transport.memory.records import FlowRecord, QueueRecord, TaskRecord
 from tests.conformance.mutants import mutant, wrap
+
+
+class Forgetful(SortedList[Any]):
+    """Takes everything and has nothing."""
+
+    def add(self, value: Any) -> None:
+        """Forget it."""
+
+    def remove(self, value: Any) -> None:
+        """There is nothing to remove."""
+
 
 # ── limits by key ──
 
@@ -125,10 +137,44 @@ def parked_return_at_the_end_of_the_line(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("parking")
 def parked_return_last_in_first_out(patch: pytest.MonkeyPatch) -> None:
-    def first_owed(original: Any, limits: Limits, queue: str, limit: Limit) -> Key | None:
-        return None if original(limits, queue, limit) is None else limits._parked[queue, limit][-1]
+    def first(original: Any, waiting: Waiting) -> Key:
+        *_, seq, _ = waiting._order[-1]
+        return waiting._tags[seq][0]
 
-    wrap(patch, Limits, "first_owed", first_owed)
+    wrap(patch, Waiting, "first", first)
+
+
+@mutant("parking")
+def parked_return_first_in_first_out(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was parked first returns first, whatever partition it is of."""
+    patch.setattr(ParkedLine, "tag", lambda line, last, weight: 0)
+
+
+@mutant("parking")
+def parked_return_without_weights(patch: pytest.MonkeyPatch) -> None:
+    wrap(patch, ParkedLine, "tag", lambda original, line, last, weight: original(line, last, 1))
+
+
+@mutant("parking")
+def parked_partitions_join_at_zero(patch: pytest.MonkeyPatch) -> None:
+    """A partition that comes late to a full key has its whole past to catch up."""
+    wrap(
+        patch,
+        ParkedLine,
+        "tag",
+        lambda original, line, last, weight: 0 if last is None else original(line, last, weight),
+    )
+
+
+@mutant("parking")
+def parked_return_by_tag_within_a_partition(patch: pytest.MonkeyPatch) -> None:
+    """The turn belongs to the task that was parked first, not to its partition's first task."""
+
+    def first(original: Any, waiting: Waiting) -> Key:
+        *_, seq, _ = waiting._order[0]
+        return waiting._tags[seq][0]
+
+    wrap(patch, Waiting, "first", first)
 
 
 @mutant("parking")
@@ -229,7 +275,7 @@ def ordered_partition_does_not_wait_for_its_parked_head(patch: pytest.MonkeyPatc
     def park(original: Any, queue: QueueRecord, task: TaskRecord) -> None:
         original(queue, task)
         if task.flow is not None:
-            task.flow.parked = None
+            task.flow.parked = Forgetful()
 
     wrap(patch, QueueRecord, "park", park)
 
@@ -238,10 +284,16 @@ def ordered_partition_does_not_wait_for_its_parked_head(patch: pytest.MonkeyPatc
 def parallel_partition_waits_for_its_parked_task(patch: pytest.MonkeyPatch) -> None:
     def park(original: Any, queue: QueueRecord, task: TaskRecord) -> None:
         original(queue, task)
-        if task.flow is not None and task.flow is not queue.plain:
-            task.flow.parked = task.key()
+        if task.flow is not None and task.flow is not queue.plain and not task.flow.ordered:
+            task.flow.parked.add(task.key())
+
+    def unpark(original: Any, queue: QueueRecord, task: TaskRecord) -> None:
+        original(queue, task)
+        if task.flow is not None and task.flow is not queue.plain and not task.flow.ordered:
+            task.flow.parked.remove(task.key())
 
     wrap(patch, QueueRecord, "park", park)
+    wrap(patch, QueueRecord, "unpark", unpark)
 
 
 @mutant("parking")
@@ -263,7 +315,7 @@ def parked_tasks_do_not_expire(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("missed")
 def missed_slot_owed_to_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Limits, "missed", lambda limits, queue, limit: None)
+    patch.setattr(Limits, "missed", lambda limits, line: None)
 
 
 @mutant("missed")
@@ -292,14 +344,14 @@ def slot_of_an_overtaken_head_owed_to_nobody(patch: pytest.MonkeyPatch) -> None:
 def return_to_a_stopped_partition_counts(patch: pytest.MonkeyPatch) -> None:
     """A task that returns to a partition which cannot give it counts as the return that was owed."""
 
-    def first_owed(original: Any, limits: Limits, queue: str, limit: Limit) -> Key | None:
-        key: Key | None = original(limits, queue, limit)
+    def first_owed(original: Any, limits: Limits, line: Line) -> Key | None:
+        key: Key | None = original(limits, line)
         if key is not None:
-            limits._keys[limit.key].returned(queue, limit.n)
+            limits._keys[line.key].returned(line.place, line.n)
         return key
 
     wrap(patch, Limits, "first_owed", first_owed)
-    patch.setattr(Limits, "returned", lambda limits, queue, limit: None)
+    patch.setattr(Limits, "returned", lambda limits, line: None)
 
 
 # ── partition limits ──

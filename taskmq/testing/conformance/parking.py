@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from taskmq.outcome import Ack
+from taskmq.clock import SECOND
+from taskmq.outcome import Ack, Retry
 from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import LEASE, Kit, names
@@ -378,6 +379,42 @@ def parked_tasks_return_by_turns_between_partitions(kit: Kit) -> None:
     kit.publish(*names("a", 6), partition="a", limit=ONE)
     kit.publish(*names("b", 3), partition="b", limit=ONE)
     assert kit.work_off(n=9) == ["a1", "b1", "a2", "b2", "a3", "b3", "a4", "a5", "a6"]
+
+
+def parked_tasks_return_by_weight(kit: Kit) -> None:
+    """The turns at a key's slots know the partitions' weights (§6)."""
+    _occupy(kit)
+    kit.publish(*names("a", 6), partition="a", weight=2, limit=ONE)
+    kit.publish(*names("b", 3), partition="b", limit=ONE)
+    kit.ack("running")
+    assert kit.work_off(n=1) == ["a1", "b1", "a2", "a3", "b2", "a4", "a5", "b3", "a6"]
+
+
+def parked_late_comer_gets_its_turn_and_no_more(kit: Kit) -> None:
+    """A partition that comes to a full key late neither waits for all before it nor catches up (§6)."""
+    _occupy(kit)
+    kit.publish(*names("a", 4), partition="a", limit=ONE)
+    kit.ack("running")
+    for _ in range(2):
+        kit.ack(*kit.claim(1))
+    assert kit.claim(1) == ["a3"]
+    kit.publish(*names("b", 3), partition="b", limit=ONE)
+    kit.publish(*names("c", 1), partition="c", limit=ONE)
+    kit.ack("a3")
+    assert kit.work_off(n=1) == ["b1", "c1", "a4", "b2", "b3"]
+
+
+def parked_partition_returns_in_its_order(kit: Kit) -> None:
+    """A task that is parked after a later one of its partition still goes before it (§6, §8)."""
+    kit.publish("A1", "A2", partition="a", limit=ONE)
+    assert kit.claim(9) == ["A1"]
+    kit.settle("A1", Retry(5 * SECOND))
+    kit.publish("X", limit=ONE, priority=9)
+    assert kit.claim(9) == ["X"]
+    kit.advance(6)
+    assert kit.claim(9) == []
+    kit.ack("X")
+    assert kit.work_off(n=1) == ["A1", "A2"]
 
 
 def parked_head_is_overtaken_by_a_more_urgent_task(kit: Kit) -> None:

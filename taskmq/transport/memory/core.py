@@ -61,6 +61,7 @@ class MemoryCore:
         self._ended.add((task.delete_at, task.id))
         if task.delete_at <= now:
             self._delete(task)
+        self._work.notify_all()  # somebody may watch it
 
     def _delete(self, task: TaskRecord) -> None:
         del self._tasks[task.id]

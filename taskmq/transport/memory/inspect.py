@@ -119,14 +119,24 @@ class MemoryInspect(MemoryCore):
         self._promote(target, now)
         if target is not task.queue:
             self._free_key(task, delete=True)
-        flow = task.queue.flows.get(task.code)
-        if flow is not None and flow.held_by == task.id:
-            flow.held_by = None
-            task.queue.place(flow)
+        if self._holds(task):
+            self._lift_hold(task)
         task.queue = target
         self._revive(task, next(self._seq), now)
         self._work.notify_all()
         return True
+
+    @staticmethod
+    def _holds(task: TaskRecord) -> bool:
+        """Whether its partition stopped because it is dead."""
+        flow = task.queue.flows.get(task.code)
+        return flow is not None and flow.held_by == task.id
+
+    @staticmethod
+    def _lift_hold(task: TaskRecord) -> None:
+        flow = task.queue.flows[task.code]
+        flow.held_by = None
+        task.queue.place(flow)
 
     def _revive(self, task: TaskRecord, seq: int, available_at: int) -> None:
         """Out of the dead letters and into its line, with a new budget."""
@@ -143,10 +153,14 @@ class MemoryInspect(MemoryCore):
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks' records now."""
         with self._lock:
-            self._now()
+            now = self._now()
             ended = [t for t in map(self._tasks.get, dict.fromkeys(task_ids)) if t and t.place == t.ENDED]
             for task in ended:
+                if self._holds(task):
+                    self._promote(task.queue, now)
+                    self._lift_hold(task)
                 self._delete(task)
+            self._work.notify_all()
             return len(ended)
 
     def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
@@ -288,10 +302,11 @@ class MemoryInspect(MemoryCore):
         with self._lock:
             now = self._now()
             record, flow = self._stopped(queue, code, now)
-            if flow is None or flow.running or not (flow.held_by or flow.parked or flow.line):
+            heads = [] if flow is None else [key for key in (flow.head(), *flow.parked[:1]) if key is not None]
+            if flow is None or flow.running or not (flow.held_by or heads):
                 return False
             if flow.held_by is None:
-                task = record.head(flow) if flow.parked is None else record.tasks[flow.parked[2]]
+                task = record.tasks[min(heads)[2]]
                 record.drop(task)
                 record.unblock(flow)
                 task.reason, task.error = "skipped", "an operator skipped it"
@@ -312,3 +327,4 @@ class MemoryInspect(MemoryCore):
         with self._lock:
             self._now()
             self._reset()
+            self._work.notify_all()

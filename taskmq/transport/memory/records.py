@@ -18,7 +18,7 @@ from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key, sort_key
 from taskmq.queue import QueueConfig, Rate
 from taskmq.state import Attempt, Progress, TaskState
-from taskmq.transport.memory.limits import Limits
+from taskmq.transport.memory.limits import Limits, Line
 from taskmq.transport.memory.lines import Lines, Spec
 
 BATCH = 200
@@ -168,8 +168,8 @@ class FlowRecord:
         self.running: SortedList[Key] = SortedList()
         self.aside = 0
         """Its tasks that wait outside the line: for a retry, or parked."""
-        self.parked: Key | None = None
-        """The parked head that an ordered partition waits with."""
+        self.parked: SortedList[Key] = SortedList()
+        """Parked tasks of an ordered partition: nothing behind the first of them may start."""
         self.blocked_until: int | None = None
         self.blocked_seq = 0
         self.held_by: str | None = None
@@ -181,8 +181,14 @@ class FlowRecord:
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        waits = self.parked is not None or (self.ordered and self.running) or self.room() == 0
-        return bool(self.line) and not self.stopped() and not waits
+        if self.stopped() or (self.ordered and self.running) or self.room() == 0:
+            return False
+        head = self.head()
+        return head is not None and not (self.parked and self.parked[0] < head)
+
+    def head(self) -> Key | None:
+        """The first in line."""
+        return next(self.line.walk(), None)
 
     def room(self) -> int | None:
         """How many more of its tasks may run; None: any number."""
@@ -333,9 +339,16 @@ class QueueRecord:
         stopped, self._stopped = self._stopped, []
         for flow in stopped:
             for key in islice(flow.line.walk(), LOOK if self.limited and not flow.live else 0):
-                limit = self.tasks[key[2]].limit
-                if limit is not None:
-                    self.limits.missed(self.name, limit)
+                self._missed(self.tasks[key[2]])
+
+    def _missed(self, task: TaskRecord) -> None:
+        """A task in line cannot take the slot of its limit that it stood for."""
+        if task.limit is not None:
+            self.limits.missed(self._parked_line(task))
+
+    def _parked_line(self, task: TaskRecord) -> Line:
+        assert task.limit is not None
+        return Line(task.limit.key, task.limit.n, self.name, task.spec)
 
     # ── lines ──
 
@@ -349,10 +362,10 @@ class QueueRecord:
         self.limited |= task.limit is not None
         if task.limit is not None and not flow.ordered and self.limits.free(task.limit) <= 0:
             self.park(task)
-            return
-        if flow.ordered and flow.live and (head := self.head(flow)).limit is not None and task.key() < head.key():
-            self.limits.missed(self.name, head.limit)
-        self.stand(task, flow)
+        else:
+            if flow.ordered and flow.live and task.key() < (head := self.head(flow)).key():
+                self._missed(head)  # more urgent: the head waits behind it, and its slot is for others
+            self.stand(task, flow)
         self.place(flow)
 
     def stand(self, task: TaskRecord, flow: FlowRecord) -> None:
@@ -372,32 +385,30 @@ class QueueRecord:
 
     def park(self, task: TaskRecord) -> None:
         """Wait outside the line for a slot of its limit; an ordered partition waits with it."""
-        flow, limit = task.flow, task.limit
+        flow = task.flow
         assert flow is not None
-        assert limit is not None
         task.place = task.PARKED
         task.worker = task.started_at = None
         flow.aside += 1
         if flow.ordered:
-            flow.parked = task.key()
-        self.limits.park(self.name, limit, task.key())
+            flow.parked.add(task.key())
+        self.limits.park(self._parked_line(task), task.key(), flow.code, flow.weight, turns=not self.aging_us)
         self._watch_expiry(task)
 
     def unpark(self, task: TaskRecord) -> None:
         """Wait for a slot no more."""
-        flow, limit = task.flow, task.limit
+        flow = task.flow
         assert flow is not None
-        assert limit is not None
         flow.aside -= 1
-        if flow.parked == task.key():
-            flow.parked = None
-        self.limits.unpark(self.name, limit, task.key())
+        if flow.ordered:
+            flow.parked.remove(task.key())
+        self.limits.unpark(self._parked_line(task), task.seq)
 
     def return_parked(self, limit: int) -> int:
         """Put parked tasks that are owed a return back in their places, by their limits' keys; how many moved."""
         moved = 0
-        for owing in self.limits.owing(self.name):
-            while moved < limit and (key := self.limits.first_owed(self.name, owing)) is not None:
+        for line in self.limits.owing(self.name):
+            while moved < limit and (key := self.limits.first_owed(line)) is not None:
                 task = self.tasks[key[2]]
                 flow = task.flow
                 assert flow is not None
@@ -405,8 +416,9 @@ class QueueRecord:
                 self.stand(task, flow)
                 self.place(flow)
                 moved += 1
-                if flow.live:  # else it cannot take the slot: the next one returns, too
-                    self.limits.returned(self.name, owing)
+                # Where it cannot take the slot, the next one returns, too.
+                if flow.live and not (flow.ordered and flow.head() != key):
+                    self.limits.returned(line)
         return moved
 
     def block(self, flow: FlowRecord, until: int, seq: int) -> None:
@@ -441,8 +453,8 @@ class QueueRecord:
         """Take a waiting task out for good: it is cancelled, expired or skipped."""
         stood = task.place == task.WAITING
         self.leave(task)
-        if stood and task.limit is not None:
-            self.limits.missed(self.name, task.limit)
+        if stood:
+            self._missed(task)
 
     def _watch_expiry(self, task: TaskRecord) -> None:
         if task.expires_at is not None:

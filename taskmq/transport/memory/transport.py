@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from urllib.parse import parse_qsl, urlsplit
 
 from taskmq.clock import Clock
@@ -174,6 +174,8 @@ class MemoryTransport(MemorySettle):
     @staticmethod
     def _claim_flow(flow: FlowRecord, runs: Runs | None) -> claim.Flow:
         line = flow.line.walk(runs)
+        if flow.parked:  # nothing behind a parked task of an ordered partition may start
+            line = takewhile(lambda key: key < flow.parked[0], line)
         return claim.Flow(
             flow.code,
             keys=[],
@@ -232,13 +234,13 @@ class MemoryTransport(MemorySettle):
         queue: QueueRecord = candidate.ref
         queue.served, queue.v = candidate.served, candidate.v
         queue.count_starts(candidate.taken, now)
+        for _, key in candidate.parked:
+            task = queue.tasks[key[2]]
+            queue.leave(task)
+            queue.park(task)
         plain = candidate.plain
         for view in candidate.flows if plain is None else [plain, *candidate.flows]:
-            for key in view.parked:
-                task = queue.tasks[key[2]]
-                queue.leave(task)
-                queue.park(task)
-            if view.taken or view.parked:
+            if view.position:
                 view.ref.tag = view.tag
                 queue.place(view.ref)
 

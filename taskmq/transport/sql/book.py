@@ -20,7 +20,7 @@ from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RETRYING, COUNT_SCHEDULED, PARKED, READY
-from taskmq.transport.sql.dialect import DueTask, FlowRow, QueueRow, Session
+from taskmq.transport.sql.dialect import DueTask, FlowRow, QueueRow, Session, TaskRow
 from taskmq.transport.sql.limits import LimitBook
 
 _SOME_HEAD: Key = (0, 0, 0, 0)
@@ -173,6 +173,7 @@ class Book:
             self._see_limit()
             if not flow.ordered and self.limits.look(limit).free(limit.n) <= 0:
                 self.park(flow, limit, key)
+                self.place(flow)
                 return PARKED
         if self.row.limited and flow.ordered and flow.live and flow.head is not None and key < flow.head:
             self._displaced(flow.head)
@@ -188,7 +189,7 @@ class Book:
         """Something more urgent came before the head of an ordered partition: its slot is for others meanwhile."""
         if head[3] in self.keyed():
             for limit in self.session.limits_of([head[2]]).values():
-                self.limits.change(limit).missed(self.row.queue_id, limit.n)
+                self.limits.change(limit).missed(head[3], limit.n)
 
     def stand(self, flow: FlowRow, key: Key) -> None:
         """A task stands in line; no change to the flow's standing yet."""
@@ -199,19 +200,19 @@ class Book:
 
     def park(self, flow: FlowRow, limit: Limit, key: Key) -> None:
         """A task waits outside the line for a slot; an ordered partition waits with it."""
-        self.limits.change(limit).park(self.row.queue_id, limit.n)
+        self.limits.park(limit, key, self.lane_of(flow, key[3]), None if self.row.aging_us else flow.weight)
         if flow is not self.plain:
             flow.n_wait, flow.dirty = flow.n_wait + 1, True
-            if flow.ordered:
-                flow.parked_seq = key[2]
+            if flow.ordered and (flow.parked is None or key < flow.parked):
+                flow.parked = key
 
-    def unpark(self, flow: FlowRow, limit: Limit, seq: int) -> None:
-        """It waits for a slot no more."""
-        self.limits.change(limit).unpark(self.row.queue_id, limit.n)
+    def unpark(self, flow: FlowRow, limit: Limit, task: TaskRow) -> None:
+        """It waits for a slot no more; its row says so already."""
+        self.limits.unpark(limit, task)
         if flow is not self.plain:
             flow.n_wait, flow.dirty = flow.n_wait - 1, True
-            if flow.parked_seq == seq:
-                flow.parked_seq = None
+            if flow.ordered:
+                flow.parked = self.session.first_parked(flow.flow_id)
 
     def place(self, flow: FlowRow) -> None:
         """Bring a flow's standing up to date after any change: joined, out, or forgotten."""
@@ -247,8 +248,8 @@ class Book:
         stopped, self._stopped = self._stopped, []
         for flow in stopped:
             if self.row.limited and not flow.live and flow is not self.plain:
-                for limit in self.session.limits_in_line(flow.flow_id, LOOK):
-                    self.limits.change(limit).missed(self.row.queue_id, limit.n)
+                for handler_id, limit in self.session.limits_in_line(flow.flow_id, LOOK):
+                    self.limits.change(limit).missed(handler_id, limit.n)
 
     def block(self, flow: FlowRow, until: int, seq: int) -> None:
         """Stop a flow until then; the later of two ends holds."""

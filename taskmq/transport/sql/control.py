@@ -68,6 +68,16 @@ def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
         book.place(flow)
 
 
+def purge(session: Session, task_ids: Sequence[str], now: int) -> int:
+    """Delete ended tasks' records; a partition that one of them stopped goes on."""
+    held = session.held_queues(task_ids)
+    if held:
+        with open_books(session, {queue for queue, _ in held.values()}, now) as books:
+            for task_id, (queue, code) in held.items():
+                _lift_hold(books[queue], code, task_id)
+    return session.purge(task_ids)
+
+
 def pause_partition(session: Session, queue: str, code: str, paused: bool, now: int) -> None:
     """Stop or resume claims from a partition, whether it has tasks now or not."""
     with open_books(session, [queue], now) as books:
@@ -102,12 +112,12 @@ def skip_head(session: Session, queue: str, code: str, now: int) -> bool:
     with open_books(session, [queue], now) as books:
         book = books[queue]
         flow = _flow(book, code)
-        if flow is None or flow.n_run or not (flow.held_by or flow.parked_seq or flow.head):
+        heads = [] if flow is None else [key for key in (flow.head, flow.parked) if key is not None]
+        if flow is None or flow.n_run or not (flow.held_by or heads):
             return False
-        seq = flow.parked_seq or (flow.head[2] if flow.head else None)
-        if flow.held_by is None and seq is not None:
+        if flow.held_by is None:
             flow.blocked_until = flow.blocked_seq = None
-            head = session.tasks_by_seq([seq])
+            head = session.tasks_by_seq([min(heads)[2]])
             drop(session, book, head, FAILED, now, reason="skipped", error="an operator skipped it")
         flow.held_by, flow.dirty = None, True
         book.place(flow)

@@ -75,21 +75,26 @@ class FlowRow(msgspec.Struct, array_like=True):
     held_by: str | None = None
     paused: int = 0
     max_running: int | None = None
-    parked_seq: int | None = None
+    p1: int | None = None
+    p2: int | None = None
+    pseq: int | None = None
     new: bool = False
     dirty: bool = False
     gone: bool = False
     ordered: bool = False
     head: Key | None = None
+    parked: Key | None = None
 
     def __post_init__(self) -> None:
         self.ordered = self.code.startswith("!")
         self.head = None if self.h1 is None else (self.h1, self.h2 or 0, self.hseq or 0, self.hhandler or 0)
+        self.parked = None if self.p1 is None else (self.p1, self.p2 or 0, self.pseq or 0)
 
     def eligible(self) -> bool:
         """Whether its head may be claimed now."""
-        waits = self.parked_seq is not None or (self.ordered and self.n_run) or self.room() == 0
-        return self.head is not None and not self.stopped() and not waits
+        if self.stopped() or (self.ordered and self.n_run) or self.room() == 0:
+            return False
+        return self.head is not None and not (self.parked is not None and self.parked < self.head)
 
     def stopped(self) -> bool:
         """Whether something keeps all of its tasks from being claimed: a pause, a dead head, a delay."""
@@ -144,6 +149,7 @@ class TaskRow(msgspec.Struct, array_like=True):
     handler_id: int
     limit_key: str | None
     limit_n: int | None
+    rtag: int | None
 
     @property
     def key(self) -> Key:
@@ -205,10 +211,12 @@ class ParkedRow(NamedTuple):
     """A line of parked tasks (policy/limits.py)."""
 
     limit_key: str
-    queue_id: int
+    handler_id: int
     n: int
     parked: int
     owed: int
+    v: int
+    j: int
 
 
 class Session(Protocol):
@@ -346,8 +354,8 @@ class Session(Protocol):
         """The limits of these tasks, as far as they have one."""
         ...
 
-    def limits_in_line(self, lane: int, first: int) -> list[Limit]:
-        """The limits of the first so many tasks of a line that have one, in order."""
+    def limits_in_line(self, lane: int, first: int) -> list[tuple[int, Limit]]:
+        """Handler and limit of the first so many tasks of a line, of those that have one, in order."""
         ...
 
     def load_limits(self, keys: Sequence[str]) -> tuple[dict[str, int], list[ParkedRow]]:
@@ -358,16 +366,32 @@ class Session(Protocol):
         """Replace what is stored of these keys; a key with nothing running and no line is forgotten."""
         ...
 
-    def owing(self, queue_id: int) -> list[Limit]:
-        """The limits whose lines are owed a return to this queue, by key and n."""
+    def owing(self, queue_id: int) -> list[tuple[int, Limit]]:
+        """Handler and limit of the lines that are owed a return to this queue, by key, n and handler's name."""
         ...
 
-    def parked(self, queue_id: int, limit: Limit, count: int) -> list[TaskRow]:
-        """The first parked tasks of this limit in this queue."""
+    def next_parked(self, handler_id: int, limit: Limit) -> TaskRow:
+        """The parked task whose turn it is in this line: its partition's first, which has got the tag of the turn."""
+        ...
+
+    def last_turn(self, lane: int, handler_id: int, limit: Limit) -> int | None:
+        """The greatest tag of a partition's parked tasks in this line."""
+        ...
+
+    def first_parked(self, lane: int) -> Key | None:
+        """The key of the first parked task of an ordered partition."""
         ...
 
     def move(self, seqs: Sequence[int], state: int) -> None:
         """Park tasks that stand in line (PARKED), or put them back (READY)."""
+        ...
+
+    def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:
+        """(seq, tag) of parked tasks."""
+        ...
+
+    def held_queues(self, task_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Those of these dead tasks that stop their partitions: id → queue and partition."""
         ...
 
     # settings, operators, housekeeping

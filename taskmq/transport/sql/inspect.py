@@ -65,7 +65,9 @@ class SqlInspect:
 
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks' records now."""
-        return self._engine.write(lambda session: session.purge(task_ids))
+        done = self._engine.write(lambda session: control.purge(session, task_ids, self._clock.now()))
+        self._engine.signal()
+        return done
 
     def stats(self, queues: Sequence[str] = ()) -> list[QueueStats]:
         """The named queues, or all."""

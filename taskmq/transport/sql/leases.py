@@ -147,9 +147,10 @@ def _out_of_line(book: Book, flow: FlowRow, task: TaskRow) -> None:
         return
     book.count(task.handler_id, task.priority, out=COUNT_READY)
     if task.state == PARKED and limit is not None:
-        book.unpark(flow, limit, task.seq)
+        book.session.move([task.seq], READY)
+        book.unpark(flow, limit, task)
     elif limit is not None:
-        book.limits.change(limit).missed(book.row.queue_id, limit.n)
+        book.limits.change(limit).missed(task.handler_id, limit.n)
 
 
 def return_parked(session: Session, book: Book, limit: int) -> int:
@@ -159,21 +160,21 @@ def return_parked(session: Session, book: Book, limit: int) -> int:
     moved = 0
     book.limits.flush()  # a settle of this transaction may owe something
     owing = session.owing(book.row.queue_id)
-    book.limits.load(owing)
-    for owed in owing:
+    book.limits.load(owed for _, owed in owing)
+    for handler_id, owed in owing:
         key = book.limits.change(owed)
-        while moved < limit and (count := key.owed(book.row.queue_id, owed.n)):
-            tasks = session.parked(book.row.queue_id, owed, min(count, limit - moved))
-            session.move([task.seq for task in tasks], READY)
-            book.load_ids(sorted({task.lane for task in tasks}))
-            for task in tasks:
-                flow = book.lane(task.lane)
-                book.unpark(flow, owed, task.seq)
-                book.stand(flow, task.key)
-                book.place(flow)
-                if flow.live or flow is book.plain:  # else it cannot take the slot: the next one returns, too
-                    key.returned(book.row.queue_id, owed.n)
-            moved += len(tasks)
+        while moved < limit and key.owed(handler_id, owed.n):
+            task = session.next_parked(handler_id, owed)
+            session.move([task.seq], READY)
+            book.load_ids([task.lane])
+            flow = book.lane(task.lane)
+            book.unpark(flow, owed, task)
+            book.stand(flow, task.key)
+            book.place(flow)
+            moved += 1
+            # Where it cannot take the slot, the next one returns, too.
+            if flow is book.plain or (flow.live and not (flow.ordered and flow.head != task.key)):
+                key.returned(handler_id, owed.n)
     return moved
 
 

@@ -156,10 +156,17 @@ def _claim_flow(session: Session, row: FlowRow, gate: SqlGate) -> claim.Flow:
     assert row.head is not None
     keys: list[Key] = [row.head]
     gate.pages.append(keys)
+    parked = row.parked
+
+    def read(k: int) -> list[Key]:
+        more = session.line(row.flow_id, len(keys), k)
+        # Nothing behind a parked task of an ordered partition may start.
+        return more if parked is None else [key for key in more if key < parked]
+
     return claim.Flow(
         row.code,
         keys=keys,
-        read=lambda k: session.line(row.flow_id, len(keys), k),
+        read=read,
         tag=row.tag,
         weight=row.weight,
         ordered=row.ordered,
@@ -187,8 +194,9 @@ def _line(session: Session, lane: int, offset: int, k: int) -> list[Key]:
     return session.line(lane, offset, k)
 
 
-def _prefetch_followers(session: Session, flows: Sequence[tuple[claim.Queue, claim.Flow]], k: int) -> None:
-    short = [flow for _, flow in flows if flow.read is not None and len(flow.keys) == flow.position]
+def _prefetch_followers(session: Session, pairs: Sequence[tuple[claim.Queue, claim.Flow]], k: int) -> None:
+    flows = [flow for _, flow in pairs if flow.read is not None and len(flow.keys) == flow.position]
+    short = [flow for flow in flows if flow.ref.parked is None]
     if len(short) < 2:
         return
     heads = session.heads([flow.ref.flow_id for flow in short], 1, k)
@@ -205,7 +213,7 @@ def _prefetch_followers(session: Session, flows: Sequence[tuple[claim.Queue, cla
 def _views(candidate: claim.Queue) -> list[claim.Flow]:
     """The flows that gave or parked a task."""
     flows = candidate.flows if candidate.plain is None else [candidate.plain, *candidate.flows]
-    return [flow for flow in flows if flow.taken or flow.parked]
+    return [flow for flow in flows if flow.position]
 
 
 def _read_next_heads(session: Session, candidates: Sequence[claim.Queue]) -> None:
@@ -265,15 +273,13 @@ def _delivery(task: Sequence[Any], row: QueueRow, until: int, lease: int) -> Del
 
 
 def _park(session: Session, candidate: claim.Queue) -> None:
-    """Tasks whose limit is full leave their lines."""
-    book, gate = candidate.ref, candidate.gate
-    seqs: list[int] = []
-    for view in _views(candidate):
-        for key in view.parked:
-            assert isinstance(gate, SqlGate)
+    """Tasks whose limit is full leave their lines, in the order in which they were found."""
+    if candidate.parked:
+        book, gate = candidate.ref, candidate.gate
+        assert isinstance(gate, SqlGate)
+        for view, key in candidate.parked:
             book.park(view.ref, gate.limit(key), key)
-            seqs.append(key[2])
-    session.move(seqs, PARKED)
+        session.move([key[2] for _, key in candidate.parked], PARKED)
 
 
 def _write_back(session: Session, candidate: claim.Queue, now: int) -> None:

@@ -45,8 +45,7 @@ FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "e
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
     rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
-    known = {book.row.queue_id for book in books.values()}  # of this namespace
-    tasks = [_held(rows.get(item.delivery.token or 0), item, known) for item in items]
+    tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)
@@ -63,12 +62,10 @@ def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book]
     return results
 
 
-def _held(task: TaskRow | None, item: Settlement, queues: set[int]) -> TaskRow | None:
+def _held(task: TaskRow | None, item: Settlement) -> TaskRow | None:
     """The task, while this delivery is still the one that holds it."""
     delivery = item.delivery
-    if task is None or task.queue_id not in queues:
-        return None
-    good = task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
+    good = task is not None and task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
     return task if good else None
 
 

@@ -122,21 +122,17 @@ parked = Table(
     metadata,
     Column("namespace", String(64), primary_key=True),
     Column("limit_key", String(512), primary_key=True),
-    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("handler_id", Integer, primary_key=True, autoincrement=False),
     Column("n", Integer, primary_key=True, autoincrement=False, comment="the limit that these tasks have"),
     Column("parked", Integer, nullable=False, comment="how many tasks are parked"),
     Column("owed", Integer, nullable=False, comment="how many of them are to return to their lines"),
-    comment="parked tasks by key, queue and limit (policy/limits.py)",
+    Column("v", _Big, nullable=False, comment="virtual time of the turns between their partitions"),
+    Column("j", _Big, nullable=False, comment="join counter of their partitions"),
+    comment="parked tasks by key, handler of a queue and limit (policy/limits.py)",
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-Index(
-    "ix_taskmq_parked_owed",
-    parked.c.queue_id,
-    parked.c.limit_key,
-    parked.c.n,
-    sqlite_where=text("owed>0"),
-)
+Index("ix_taskmq_parked_owed", parked.c.handler_id, sqlite_where=text("owed>0"))
 
 flows = Table(
     "taskmq_flows",
@@ -156,7 +152,9 @@ flows = Table(
     _count("n_run", "its tasks in workers' hands"),
     _count("n_wait", "its tasks that wait outside the line: for a retry, or parked"),
     Column("max_running", Integer, comment="most of its tasks in workers' hands; NULL: no limit"),
-    _big("parked_seq", "seq of the parked head that an ordered partition waits with"),
+    _big("p1", "sort key of the first parked task of an ordered partition: nothing behind it may start"),
+    _big("p2", "sort key, second part"),
+    _big("pseq", "sort key, third part: seq"),
     _big("blocked_until", "nothing of it starts before"),
     _big("blocked_seq", "seq of the task that blocked it"),
     Column("held_by", String(32), comment="the dead task that stops it"),
@@ -250,6 +248,7 @@ tasks = Table(
     Column("version", String(64), comment="of the handler"),
     Column("limit_key", String(512), comment="its concurrency limit"),
     Column("limit_n", Integer, comment="most running tasks of that key"),
+    _big("rtag", "turn of its return, once it was parked"),
     Column("progress", Text, comment="what the running handler says of itself, JSON"),
     Column("idem_key", String(512), comment="idempotency key"),
     _flag("key_mode", "0: key lives as long as the record, 1: until the end, 2: by its own time"),
@@ -272,16 +271,13 @@ Index(
     tasks.c.handler_id,
     sqlite_where=text("state=1"),
 )
-Index(
-    "ix_taskmq_tasks_parked",
-    tasks.c.queue_id,
-    tasks.c.limit_key,
-    tasks.c.limit_n,
-    tasks.c.s1,
-    tasks.c.s2,
-    tasks.c.seq,
-    sqlite_where=text("state=3"),
-)
+# Parked tasks: the turns of a line, the first task of a partition in it, and the last turn of that partition.
+_PARKED_LINE = (tasks.c.handler_id, tasks.c.limit_key, tasks.c.limit_n)
+_KEY = (tasks.c.s1, tasks.c.s2)
+_IS_PARKED = text("state=3")
+Index("ix_taskmq_tasks_parked", *_PARKED_LINE, *_KEY, tasks.c.rtag, tasks.c.seq, sqlite_where=_IS_PARKED)
+Index("ix_taskmq_tasks_parked_first", tasks.c.lane, *_PARKED_LINE, *_KEY, tasks.c.seq, sqlite_where=_IS_PARKED)
+Index("ix_taskmq_tasks_parked_last", tasks.c.lane, *_PARKED_LINE, tasks.c.rtag, sqlite_where=_IS_PARKED)
 Index(
     "ix_taskmq_tasks_retry", tasks.c.queue_id, tasks.c.retry_at, sqlite_where=text("retry_at IS NOT NULL AND state=1")
 )
@@ -367,8 +363,8 @@ locks = Table(
 workers = Table(
     "taskmq_workers",
     metadata,
+    Column("namespace", String(64), primary_key=True),
     Column("id", String(128), primary_key=True),
-    Column("namespace", String(64), nullable=False),
     Column("info", Text, nullable=False, comment="JSON"),
     Column("expires_at", _Big, nullable=False),
     comment="live workers",

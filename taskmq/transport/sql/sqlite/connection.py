@@ -165,7 +165,7 @@ class SqliteEngine:
     def watch(self, task_id: str, timeout: float) -> bool:
         """Block until the task has ended or is gone."""
         self._check()
-        return self._wakeup.watch(self.reader, self._gate, task_id, timeout)
+        return self._wakeup.watch(self.reader, self._gate, self.namespace, task_id, timeout)
 
     def checkup(self) -> list[Finding]:
         """What is wrong with the file and its settings."""

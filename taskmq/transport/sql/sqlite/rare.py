@@ -63,6 +63,10 @@ PURGED = f"""
 SELECT {_RECORD} FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
 WHERE h.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
+HELD = """
+SELECT held_by, q.name, code FROM taskmq_flows f JOIN taskmq_queues q USING (queue_id)
+WHERE namespace=? AND held_by IN (SELECT value FROM json_each(?))
+"""
 PAUSE = """
 INSERT INTO taskmq_queues(namespace, name, paused) VALUES (?, ?, ?)
 ON CONFLICT(namespace, name) DO UPDATE SET paused=excluded.paused
@@ -84,10 +88,7 @@ QUEUE_ID = "SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?"
 HAS_TASKS = "SELECT 1 FROM taskmq_tasks WHERE queue_id=? LIMIT 1"
 DELETE_QUEUE = (
     "DELETE FROM taskmq_counts WHERE handler_id IN (SELECT handler_id FROM taskmq_handlers WHERE queue_id=?)",
-    *(
-        f"DELETE FROM taskmq_{table} WHERE queue_id=?"
-        for table in ("flows", "history", "keys", "parked", "handlers", "queues")
-    ),
+    *(f"DELETE FROM taskmq_{table} WHERE queue_id=?" for table in ("flows", "history", "keys", "handlers", "queues")),
 )
 
 
@@ -203,6 +204,11 @@ class Rare:
         where = {"lane": place.lane, "state": place.state, "handler": place.handler_id, "available_at": available_at}
         self._run(REVIVE, {**values, **where})
         self._run(DELETE_ENDED, (task_id,))
+
+    def held_queues(self, task_ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """The partitions that these dead tasks stop."""
+        rows = self._run(HELD, (self.namespace, as_json_list(task_ids)))
+        return {task_id: (queue, code) for task_id, queue, code in rows}
 
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks and their keys."""

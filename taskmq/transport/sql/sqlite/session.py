@@ -46,7 +46,7 @@ def _as_json(columns: str, source: str) -> str:
 
 _FLOW = (
     "flow_id, code, weight, tag, h1, h2, hseq, hhandler, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, "
-    "paused, max_running, parked_seq"
+    "paused, max_running, p1, p2, pseq"
 )
 _TASK = ", ".join(
     f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
@@ -98,13 +98,13 @@ FLOWS_DUE = _as_json(
 )
 _FLOW_WRITTEN = (
     "h1, h2, hseq, hhandler, k2, k3, tag, weight, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, paused, "
-    "max_running, parked_seq"
+    "max_running, p1, p2, pseq"
 )
 INSERT_FLOWS = f"""
-INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(20)} FROM json_each(?) j
+INSERT INTO taskmq_flows(flow_id, queue_id, code, {_FLOW_WRITTEN}) SELECT {_fields(22)} FROM json_each(?) j
 """
 UPDATE_FLOWS = f"""
-UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(17, 3)})
+UPDATE taskmq_flows SET ({_FLOW_WRITTEN}) = (SELECT {_fields(19, 3)})
 FROM json_each(?) j WHERE flow_id=json_extract(j.value, '$[0]')
 """
 DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id IN (SELECT value FROM json_each(?))"
@@ -164,9 +164,10 @@ UPDATE taskmq_tasks SET run_lane=lane WHERE seq IN (SELECT value FROM json_each(
 CLAIMED_ROWS = (
     f"SELECT json_group_array(json_array({_CLAIMED_T})) FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value"
 )
-RUNNING = _as_json(
+BY_SEQ = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value",
+    f"SELECT {_TASK} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value "
+    "WHERE t.queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=?)",
 )
 RUN_MATES = _as_json(
     _TASK_NAMES,
@@ -231,8 +232,8 @@ LIMITS_OF = _as_json(
     "AND limit_key IS NOT NULL",
 )
 LIMITS_IN_LINE = _as_json(
-    "limit_key, limit_n",
-    "SELECT limit_key, limit_n FROM (SELECT * FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ?) "
+    "handler_id, limit_key, limit_n",
+    "SELECT * FROM (SELECT * FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ?) "
     "WHERE limit_key IS NOT NULL ORDER BY s1, s2, seq",
 )
 LIMITS_RUNNING = """
@@ -240,7 +241,7 @@ SELECT json_group_array(json_array(limit_key, running)) FROM taskmq_limits
 WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))
 """
 LIMITS_PARKED = """
-SELECT json_group_array(json_array(limit_key, queue_id, n, parked, owed)) FROM taskmq_parked
+SELECT json_group_array(json_array(limit_key, handler_id, n, parked, owed, v, j)) FROM taskmq_parked
 WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))
 """
 DELETE_LIMITS = tuple(
@@ -249,16 +250,22 @@ DELETE_LIMITS = tuple(
 )
 INSERT_LIMITS = f"INSERT INTO taskmq_limits(namespace, limit_key, running) SELECT ?, {_fields(2)} FROM json_each(?) j"
 INSERT_PARKED = f"""
-INSERT INTO taskmq_parked(namespace, limit_key, queue_id, n, parked, owed) SELECT ?, {_fields(5)} FROM json_each(?) j
+INSERT INTO taskmq_parked(namespace, limit_key, handler_id, n, parked, owed, v, j)
+SELECT ?, {_fields(7)} FROM json_each(?) j
 """
 OWING = _as_json(
-    "limit_key, n", "SELECT limit_key, n FROM taskmq_parked WHERE queue_id=? AND owed>0 ORDER BY limit_key, n"
+    "handler_id, limit_key, n",
+    "SELECT h.handler_id, limit_key, n FROM taskmq_handlers h CROSS JOIN taskmq_parked p "
+    "ON p.handler_id=h.handler_id AND owed>0 WHERE h.queue_id=? ORDER BY limit_key, n, h.name, h.version",
 )
-PARKED = _as_json(
-    _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND limit_key=? AND limit_n=? AND state=3 "
-    "ORDER BY s1, s2, seq LIMIT ?",
-)
+_OF_LINE = "handler_id=:handler AND limit_key=:key AND limit_n=:n AND state=3"
+NEXT_TURN = f"SELECT lane, seq, rtag FROM taskmq_tasks WHERE {_OF_LINE} ORDER BY s1, s2, rtag, seq LIMIT 1"
+FIRST_OF_LANE = f"SELECT seq, rtag FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE} ORDER BY s1, s2, seq LIMIT 1"
+LAST_TURN = f"SELECT max(rtag) FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE}"
+FIRST_PARKED = "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state=3 ORDER BY s1, s2, seq LIMIT 1"
+WRITE_TURNS = """
+UPDATE taskmq_tasks SET rtag=json_extract(j.value, '$[1]') FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
+"""
 MOVE = "UPDATE taskmq_tasks SET state=? WHERE seq IN (SELECT value FROM json_each(?))"
 
 FIND_KEYS = """
@@ -398,8 +405,8 @@ class SqliteSession(Rare):
         return self._read(CLAIMED_ROWS, (seqs,))
 
     def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
-        """Tasks by seq."""
-        return self._tasks(RUNNING, (as_json_list(seqs),)) if seqs else []
+        """Tasks of this namespace by seq."""
+        return self._tasks(BY_SEQ, (as_json_list(seqs), self.namespace)) if seqs else []
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
         """The runs of these lanes."""
@@ -450,9 +457,9 @@ class SqliteSession(Rare):
         """The limits of tasks."""
         return {seq: Limit(key, n) for seq, key, n in self._read(LIMITS_OF, (as_json_list(seqs),))} if seqs else {}
 
-    def limits_in_line(self, lane: int, first: int) -> list[Limit]:
+    def limits_in_line(self, lane: int, first: int) -> list[tuple[int, Limit]]:
         """The limits of the first tasks of a line."""
-        return [Limit(key, n) for key, n in self._read(LIMITS_IN_LINE, (lane, first))]
+        return [(handler_id, Limit(key, n)) for handler_id, key, n in self._read(LIMITS_IN_LINE, (lane, first))]
 
     def load_limits(self, keys: Sequence[str]) -> tuple[dict[str, int], list[ParkedRow]]:
         """What runs and what is parked."""
@@ -471,13 +478,34 @@ class SqliteSession(Rare):
         if lines:
             self._run(INSERT_PARKED, (self.namespace, as_json_list(lines)))
 
-    def owing(self, queue_id: int) -> list[Limit]:
+    def owing(self, queue_id: int) -> list[tuple[int, Limit]]:
         """Limits that owe a return."""
-        return [Limit(key, n) for key, n in self._read(OWING, (queue_id,))]
+        return [(handler_id, Limit(key, n)) for handler_id, key, n in self._read(OWING, (queue_id,))]
 
-    def parked(self, queue_id: int, limit: Limit, count: int) -> list[TaskRow]:
-        """The first parked tasks of a limit."""
-        return self._tasks(PARKED, (queue_id, limit.key, limit.n, count))
+    def next_parked(self, handler_id: int, limit: Limit) -> TaskRow:
+        """Whose turn it is: its partition's first task gets the tag of the turn, the other one that task's."""
+        line = {"handler": handler_id, "key": limit.key, "n": limit.n}
+        lane, seq, tag = self._run(NEXT_TURN, line).fetchone()
+        first, other = self._run(FIRST_OF_LANE, {**line, "lane": lane}).fetchone()
+        if first != seq:
+            self.write_turns([(first, tag), (seq, other)])
+        return self.tasks_by_seq([first])[0]
+
+    def last_turn(self, lane: int, handler_id: int, limit: Limit) -> int | None:
+        """A partition's greatest tag in a line."""
+        line = {"handler": handler_id, "key": limit.key, "n": limit.n, "lane": lane}
+        last: int | None = self._run(LAST_TURN, line).fetchone()[0]
+        return last
+
+    def first_parked(self, lane: int) -> Key | None:
+        """The first parked task of an ordered partition."""
+        row = self._run(FIRST_PARKED, (lane,)).fetchone()
+        return None if row is None else tuple(row)
+
+    def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Tags of parked tasks."""
+        if rows:
+            self._run(WRITE_TURNS, (as_json_list(rows),))
 
     def move(self, seqs: Sequence[int], state: int) -> None:
         """Park, or put back."""
@@ -498,8 +526,9 @@ class SqliteSession(Rare):
 
 def _flow_values(flow: FlowRow, queue_id: int, aging: bool) -> tuple[Any, ...]:
     head = flow.head or (None, None, None, None)
+    parked = (None, None, None) if flow.parked is None else flow.parked[:3]
     turn = (head[1], head[2]) if aging else (flow.tag, 0)
     return (
         *(flow.flow_id, queue_id, flow.code, *head, *turn, flow.tag, flow.weight, flow.live, flow.n_run, flow.n_wait),
-        *(flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused, flow.max_running, flow.parked_seq),
+        *(flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused, flow.max_running, *parked),
     )

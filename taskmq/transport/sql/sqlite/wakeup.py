@@ -54,7 +54,8 @@ SELECT 1 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT val
       EXISTS (SELECT 1 FROM taskmq_handlers h JOIN taskmq_tasks t ON t.lane=-h.handler_id AND t.state=1
         WHERE h.queue_id=q.queue_id)
       OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND elig=1)
-      OR EXISTS (SELECT 1 FROM taskmq_parked p WHERE p.queue_id=q.queue_id AND owed>0))
+      OR EXISTS (SELECT 1 FROM taskmq_handlers h CROSS JOIN taskmq_parked p ON p.handler_id=h.handler_id AND owed>0
+        WHERE h.queue_id=q.queue_id))
     OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0 AND due_at<=:now)
     OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2 AND due_at<=:now)
     OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL
@@ -63,7 +64,7 @@ LIMIT 1
 """
 
 
-UNFINISHED = "SELECT 1 FROM taskmq_tasks WHERE id=?"
+UNFINISHED = "SELECT 1 FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE t.id=? AND q.namespace=?"
 NEVER = 1 << 62
 FOUND = -1.0
 FIRST_DUE = f"""
@@ -195,11 +196,13 @@ class Wakeup:
 
         return self._until(look, reader, gate, timeout, now)
 
-    def watch(self, reader: Reader, gate: AbstractContextManager[None], task_id: str, timeout: float) -> bool:
+    def watch(
+        self, reader: Reader, gate: AbstractContextManager[None], namespace: str, task_id: str, timeout: float
+    ) -> bool:
         """True as soon as the task has ended or is gone, False when the time is over or ``wake`` was called."""
 
         def look(connection: sqlite3.Connection) -> float:
-            return NEVER if connection.execute(UNFINISHED, (task_id,)).fetchone() else FOUND
+            return NEVER if connection.execute(UNFINISHED, (task_id, namespace)).fetchone() else FOUND
 
         return self._until(look, reader, gate, timeout, lambda: 0)
 
