@@ -66,6 +66,7 @@ WHERE h.id IN (SELECT value FROM json_each(?)) AND namespace=?
 HELD = """
 SELECT held_by, q.name, code FROM taskmq_flows f JOIN taskmq_queues q USING (queue_id)
 WHERE namespace=? AND held_by IN (SELECT value FROM json_each(?))
+  AND EXISTS (SELECT 1 FROM taskmq_history h WHERE h.id=held_by)
 """
 PAUSE = """
 INSERT INTO taskmq_queues(namespace, name, paused) VALUES (?, ?, ?)
