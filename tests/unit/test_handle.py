@@ -132,7 +132,8 @@ def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in err
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon", True], ids=repr)
