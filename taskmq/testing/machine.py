@@ -215,10 +215,10 @@ class StoreMachine(RuleBasedStateMachine):
         """Let time pass."""
         self.clock.advance(seconds)
 
-    @rule()
-    def maintain(self) -> None:
+    @rule(limit=st.sampled_from([None, None, 1, 2]))
+    def maintain(self, limit: int | None) -> None:
         """Do housekeeping."""
-        self.both(lambda store: store.maintain(Maintain()))
+        self.both(lambda store: store.maintain(Maintain(limit=limit)))
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause(self, queue: str, paused: bool) -> None:

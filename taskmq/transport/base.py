@@ -31,8 +31,6 @@ class Capabilities:
     """Survives the end of this process."""
     shared: bool
     """Several processes can use it at once."""
-    notifies: bool
-    """``wait`` is woken by an event rather than by polling."""
 
 
 # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -78,7 +76,8 @@ class Reserved:
     """What a reserve brought.
 
     ``more``      the claim stopped early; reserve again before waiting
-    ``next_due``  when the next task, blocked partition or lease of these queues falls due (None: nothing pending)
+    ``next_due``  when the next task, blocked partition or lease of these queues falls due, or a rate lets one start;
+                  None: nothing pending, or as many came as were asked for (then nobody is about to sleep)
     """
 
     deliveries: list[Delivery]

@@ -100,7 +100,7 @@ def retention_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("expiry")
 def expired_tasks_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryTransport, "_expire", lambda store, queue, now: 0)
+    patch.setattr(MemoryTransport, "_expire", lambda store, queue, now, limit: 0)
 
 
 @mutant("expiry", "cancel")

@@ -298,12 +298,12 @@ def parallel_partition_waits_for_its_parked_task(patch: pytest.MonkeyPatch) -> N
 
 @mutant("parking")
 def parked_tasks_do_not_expire(patch: pytest.MonkeyPatch) -> None:
-    def expire(original: Any, store: Any, queue: QueueRecord, now: int) -> int:
+    def expire(original: Any, store: Any, queue: QueueRecord, now: int, limit: int) -> int:
         kept = [at for at in queue.expiring if queue.tasks[at[1]].place == TaskRecord.PARKED]
         for at in kept:
             queue.expiring.remove(at)
         try:
-            return int(original(store, queue, now))
+            return int(original(store, queue, now, limit))
         finally:
             queue.expiring.update(kept)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import LEASE, Kit, names
+from taskmq.transport.base import Maintain
 
 EXPIRED = TaskState.EXPIRED
 
@@ -179,3 +180,15 @@ def expires_ends_more_partitions_than_a_claim_takes(kit: Kit) -> None:
     kit.publish("p0", partition="!p0", priority=1)
     kit.advance(5)
     assert kit.claim(1) == ["p0"]
+
+
+def maintain_tells_of_more_that_expired(kit: Kit) -> None:
+    """One bounded round ends as many late tasks as it may, and says so (base.py, Maintain)."""
+    kit.publish(*names("late", 5), expires=1)
+    kit.advance(2)
+    first = kit.store.maintain(Maintain(limit=3))
+    assert first.more
+    assert sum(kit.state(name) is TaskState.EXPIRED for name in names("late", 5)) == 3
+    while kit.store.maintain(Maintain(limit=3)).more:
+        pass
+    assert all(kit.state(name) is TaskState.EXPIRED for name in names("late", 5))

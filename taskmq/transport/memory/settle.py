@@ -60,7 +60,7 @@ class MemorySettle(MemoryInspect):
         )
         if held or isinstance(outcome, (Retry, Defer, Yield)):
             for follower in queue.runs_behind(task):
-                self._hand_back(follower)
+                self._hand_back(follower, now)
         self._release(task)
         if isinstance(outcome, Ack):
             task.result = outcome.result
@@ -113,13 +113,13 @@ class MemorySettle(MemoryInspect):
         else:
             queue.enter(task)
 
-    def _hand_back(self, task: TaskRecord) -> None:
+    def _hand_back(self, task: TaskRecord, now: int) -> None:
         """Back in its place, unblamed."""
         flow = task.flow
         assert flow is not None
         self._release(task)
-        if doom := self._doomed(task, self._clock.now()):
-            self._finish(task, doom, self._clock.now())
+        if doom := self._doomed(task, now):
+            self._finish(task, doom, now)
         else:
             task.queue.stand(task, flow)
 
@@ -191,7 +191,7 @@ class MemorySettle(MemoryInspect):
         first = next(position for position, mate in enumerate(run) if mate.lease_until <= now)
         for mate in reversed(run[first:]):
             if mate.lease_until > now:
-                self._hand_back(mate)
+                self._hand_back(mate, now)
         for mate in run[first:]:
             if mate.place == mate.RUNNING:
                 self._count_expiry(mate, mate.seq in blamed, now)

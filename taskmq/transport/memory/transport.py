@@ -45,7 +45,7 @@ class MemoryTransport(MemorySettle):
     """A store in this process. ``clock`` overrides the wall clock in tests."""
 
     name = "memory"
-    capabilities = Capabilities(durable=False, shared=False, notifies=True)
+    capabilities = Capabilities(durable=False, shared=False)
     limitations: Mapping[str, str] = {}
 
     # ── publish ──
@@ -131,7 +131,7 @@ class MemoryTransport(MemorySettle):
             for queue in queues:
                 self._promote(queue, now)
                 more |= self._reap(queue, now, BATCH) >= BATCH
-                if self._expire(queue, now) == BATCH:
+                if self._expire(queue, now, BATCH) == BATCH:
                     return Reserved(deliveries=[], more=True)
             for queue in queues:
                 queue.look_for_missed()
@@ -147,7 +147,8 @@ class MemoryTransport(MemorySettle):
                 self._write_back(candidate, now)
                 candidate.ref.look_for_missed()
             more |= parking.over
-            return Reserved(deliveries=deliveries, more=more, next_due=self._next_due(queues, now))
+            next_due = self._next_due(queues, now) if len(deliveries) < params.limit else None
+            return Reserved(deliveries=deliveries, more=more, next_due=next_due)
 
     def _candidate(self, queue: QueueRecord, gate: MemoryGate, now: int) -> claim.Queue:
         turns = queue.turns.walk(gate.runs)
@@ -253,10 +254,10 @@ class MemoryTransport(MemorySettle):
 
     # ── housekeeping ──
 
-    def _expire(self, queue: QueueRecord, now: int) -> int:
+    def _expire(self, queue: QueueRecord, now: int, limit: int) -> int:
         """End waiting tasks that were not started in time; they take no turn."""
         done = 0
-        while queue.expiring and queue.expiring[0][0] <= now and done < BATCH:
+        while queue.expiring and queue.expiring[0][0] <= now and done < limit:
             task = queue.tasks[queue.expiring[0][1]]
             queue.drop(task)
             self._finish(task, TaskState.EXPIRED, now)
@@ -271,11 +272,11 @@ class MemoryTransport(MemorySettle):
         with self._lock:
             now = self._now()
             promoted = reaped = deleted = 0
+            more = False
             for queue in self._queues.values():
-                promoted += queue.promote(now, limit)
-                reaped += self._reap(queue, now, limit)
-                self._expire(queue, now)
+                done = (queue.promote(now, limit), self._reap(queue, now, limit), self._expire(queue, now, limit))
                 queue.look_for_missed()
+                promoted, reaped, more = promoted + done[0], reaped + done[1], more or max(done) >= limit
             while self._ended and self._ended[0][0] <= now and deleted < limit:
                 self._delete(self._tasks[self._ended[0][1]])
                 deleted += 1
@@ -283,9 +284,7 @@ class MemoryTransport(MemorySettle):
                 del self._keys[at]
             if promoted or reaped:
                 self._work.notify_all()
-            return Maintained(
-                promoted=promoted, reaped=reaped, deleted=deleted, more=max(promoted, reaped, deleted) >= limit
-            )
+            return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
 
     def _next_due(self, queues: Iterable[QueueRecord], now: int) -> int | None:
         """When something falls due, or a rate lets the next task start."""

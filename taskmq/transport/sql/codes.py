@@ -17,6 +17,9 @@ SUCCEEDED, FAILED, CANCELLED, EXPIRED = ENDED
 # what taskmq_counts counts: unfinished tasks by where they are, and dead letters; a parked task counts as ready
 COUNT_SCHEDULED, COUNT_READY, COUNT_RUNNING, COUNT_RETRYING, COUNT_DEAD = 0, 1, 2, 3, 5
 
+COUNT_QUEUED = (COUNT_SCHEDULED, COUNT_READY, COUNT_RETRYING)
+"""What ``max_queued`` bounds."""
+
 # how long an idempotency key lives
 KEY_WITH_RECORD, KEY_UNTIL_END, KEY_WITH_TTL = 0, 1, 2
 

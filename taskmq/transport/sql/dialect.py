@@ -288,7 +288,7 @@ class Session(Protocol):
         """What is due, in order of (due_at, seq)."""
         ...
 
-    def next_due(self, queue_ids: Sequence[int], now: int) -> int | None:
+    def next_due(self, names: Sequence[str], now: int) -> int | None:
         """When the next task, blocked flow or lease of these queues falls due, or a rate lets the next task start."""
         ...
 

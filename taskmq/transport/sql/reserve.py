@@ -68,7 +68,7 @@ def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int
     if len(picks) < params.limit:
         for book in books:
             book.flush()  # what was freed is not due any more
-        next_due = session.next_due([book.row.queue_id for book in books], now)
+        next_due = session.next_due([book.row.name for book in books], now)
     return Reserved(deliveries=deliveries, more=more or parking.over, next_due=next_due)
 
 

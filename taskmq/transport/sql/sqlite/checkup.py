@@ -16,6 +16,7 @@ from shutil import disk_usage
 from typing import Any
 
 from taskmq.transport.base import Finding
+from taskmq.transport.sql.codes import DUE
 
 MIB = 1 << 20
 MOUNTS = Path("/proc/mounts")
@@ -29,9 +30,9 @@ LATE = 10_000_000
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
-LATE_TASKS = """
+LATE_TASKS = f"""
 SELECT count(*), min(due_at) FROM (SELECT due_at FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
-  WHERE q.namespace=:namespace AND state=0 AND due_at<=:before LIMIT 1000)
+  WHERE q.namespace=:namespace AND state={DUE} AND due_at<=:before LIMIT 1000)
 WHERE EXISTS (SELECT 1 FROM taskmq_workers WHERE namespace=:namespace AND expires_at>:now)
 """
 

@@ -66,7 +66,7 @@ class SqliteEngine:
     """One file: a writing connection behind the writer, and a few reading ones."""
 
     name = "sqlite"
-    capabilities = Capabilities(durable=True, shared=True, notifies=False)
+    capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         if sqlite3.sqlite_version_info < OLDEST:

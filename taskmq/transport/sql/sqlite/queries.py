@@ -18,8 +18,12 @@ from taskmq.transport.sql.codes import (
     COUNT_RETRYING,
     COUNT_RUNNING,
     COUNT_SCHEDULED,
+    DUE,
+    READY,
+    RUNNING,
 )
 from taskmq.transport.sql.dialect import Due
+from taskmq.transport.sql.sqlite.due import BLOCK, EXPIRY, LEASE, TASK, any_due
 from taskmq.transport.sql.sqlite.rare import as_json_list, decode_config
 
 _SHARED = (
@@ -43,13 +47,13 @@ HISTORY = _select("taskmq_history", _OF_HISTORY)
 BY_ID = "{} WHERE t.id IN (SELECT value FROM json_each(?)) AND q.namespace=?"
 
 # What a waiting task's state is depends on the time alone (inspect.py).
-_RETRYING = "(t.state<>2 AND t.retry_at IS NOT NULL AND t.retry_at>:now)"
-_SCHEDULED = f"(t.state<>2 AND t.available_at>:now AND NOT {_RETRYING})"
+_RETRYING = f"(t.state<>{RUNNING} AND t.retry_at IS NOT NULL AND t.retry_at>:now)"
+_SCHEDULED = f"(t.state<>{RUNNING} AND t.available_at>:now AND NOT {_RETRYING})"
 _STATES = {
     TaskState.SCHEDULED: _SCHEDULED,
     TaskState.RETRYING: _RETRYING,
-    TaskState.QUEUED: f"(t.state<>2 AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
-    TaskState.RUNNING: "t.state=2",
+    TaskState.QUEUED: f"(t.state<>{RUNNING} AND NOT {_SCHEDULED} AND NOT {_RETRYING})",
+    TaskState.RUNNING: f"t.state={RUNNING}",
 }
 
 OVERDUE, RETRY_OVERDUE, RETRY_IN_LINE = 10, 11, 12
@@ -61,12 +65,12 @@ SELECT h.queue_id, kind, priority, sum(n) FROM taskmq_counts c JOIN taskmq_handl
   JOIN taskmq_queues q USING (queue_id) WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
 UNION ALL
 SELECT t.queue_id, CASE WHEN lane IS NULL THEN {OVERDUE} ELSE {RETRY_OVERDUE} END, priority, count(*)
-  FROM taskmq_queues q CROSS JOIN taskmq_tasks t ON t.queue_id=q.queue_id AND t.state=0 AND t.due_at<=:now
+  FROM taskmq_queues q CROSS JOIN taskmq_tasks t ON t.queue_id=q.queue_id AND t.state={DUE} AND t.due_at<=:now
   WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
 UNION ALL
 SELECT t.queue_id, {RETRY_IN_LINE}, priority, count(*)
   FROM taskmq_queues q CROSS JOIN taskmq_tasks t
-    ON t.queue_id=q.queue_id AND t.retry_at IS NOT NULL AND t.state=1 AND t.retry_at>:now
+    ON t.queue_id=q.queue_id AND t.retry_at IS NOT NULL AND t.state={READY} AND t.retry_at>:now
   WHERE q.namespace=:namespace AND {_WANTED} GROUP BY 1, 2, 3
 """
 BY_HANDLER = f"""
@@ -80,13 +84,14 @@ WITH RECURSIVE
 wanted AS (SELECT q.queue_id, q.aging_us FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED}),
 rank(value) AS (SELECT 0 UNION ALL SELECT value+1 FROM rank WHERE value<9),
 heads(queue_id, seq) AS (
-  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state=1 AND t.s1=rank.value
-    ORDER BY s1, s2, seq LIMIT 1) FROM wanted w JOIN taskmq_handlers h USING (queue_id) JOIN rank WHERE w.aging_us=0
+  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state={READY}
+    AND t.s1=rank.value ORDER BY s1, s2, seq LIMIT 1)
+  FROM wanted w JOIN taskmq_handlers h USING (queue_id) JOIN rank WHERE w.aging_us=0
   UNION ALL
   SELECT w.queue_id, (SELECT f.hseq FROM taskmq_flows f WHERE f.queue_id=w.queue_id AND f.elig=1 AND f.h1=rank.value
     ORDER BY h1, k2, k3, code LIMIT 1) FROM wanted w JOIN rank WHERE w.aging_us=0
   UNION ALL
-  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state=1
+  SELECT w.queue_id, (SELECT t.seq FROM taskmq_tasks t WHERE t.lane=-h.handler_id AND t.state={READY}
     ORDER BY s1, s2, seq LIMIT 1) FROM wanted w JOIN taskmq_handlers h USING (queue_id) WHERE w.aging_us>0
   UNION ALL
   SELECT w.queue_id, (SELECT f.hseq FROM taskmq_flows f WHERE f.queue_id=w.queue_id AND f.elig=1
@@ -97,14 +102,9 @@ QUEUES = f"""
 SELECT q.queue_id, name, config, paused, served, flows, CASE WHEN open_at>:now THEN open_at END
 FROM taskmq_queues q WHERE q.namespace=:namespace AND {_WANTED} ORDER BY name
 """
-DUE_QUEUES = """
-SELECT name FROM taskmq_queues q WHERE namespace=:namespace
-  AND (EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0 AND due_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2 AND due_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<>2
-      AND expires_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL
-      AND blocked_until<=:now)) ORDER BY queue_id
+DUE_QUEUES = f"""
+SELECT name FROM taskmq_queues q WHERE namespace=:namespace AND ({any_due(TASK, LEASE, BLOCK, EXPIRY)})
+ORDER BY queue_id
 """
 DUE_RECORDS = """
 SELECT EXISTS (SELECT 1 FROM taskmq_history WHERE delete_at<=:now)
@@ -117,10 +117,10 @@ SELECT limit_key, running, (SELECT coalesce(sum(parked), 0) FROM taskmq_parked p
 FROM taskmq_limits l WHERE namespace=?1 AND (?2 IS NULL OR limit_key IN (SELECT value FROM json_each(?2)))
 ORDER BY limit_key
 """
-PARTITIONS = """
+PARTITIONS = f"""
 SELECT code, weight, n_run, n_wait, max_running, blocked_until, held_by, paused,
-  (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=1),
-  (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state=2 AND t.queue_id=f.queue_id)
+  (SELECT count(*) FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state={READY}),
+  (SELECT worker FROM taskmq_tasks t WHERE t.lane=f.flow_id AND t.state={RUNNING} AND t.queue_id=f.queue_id)
 FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE namespace=? AND name=?)
   AND (?3 IS NULL OR code IN (SELECT value FROM json_each(?3)))
   AND (NOT ?4 OR held_by IS NOT NULL OR paused OR blocked_until IS NOT NULL) ORDER BY code

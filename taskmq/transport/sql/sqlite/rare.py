@@ -12,7 +12,7 @@ import msgspec
 
 from taskmq.errors import InvalidArgument
 from taskmq.queue import QueueConfig, Rate
-from taskmq.transport.sql.codes import COUNT_DEAD, FAILED, KEY_WITH_TTL
+from taskmq.transport.sql.codes import COUNT_DEAD, FAILED, KEY_WITH_TTL, RUNNING
 from taskmq.transport.sql.dialect import DeadLetter, Place, QueueRow
 
 FREE_KEYS = "DELETE FROM taskmq_keys WHERE queue_id=? AND idem_key=? AND task_id=?"
@@ -44,11 +44,11 @@ UNFINISHED = """
 SELECT t.id, t.seq, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
 WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
 """
-REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state=2"
-DEAD_LETTER = """
+REQUEST_CANCEL = f"UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state={RUNNING}"
+DEAD_LETTER = f"""
 SELECT seq, available_at, q.name, h.queue_id, code, pweight, pmax, priority, handler_id, handler, version,
   limit_key, limit_n, idem_key, key_mode
-FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state=5 AND namespace=?
+FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state={FAILED} AND namespace=?
 """
 REVIVE = """
 INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, pmax, epoch,
@@ -93,10 +93,11 @@ DELETE_QUEUE = (
 )
 
 
-def counted(kinds: str) -> str:
+def counted(*kinds: int) -> str:
     """How many tasks of these kinds the queue ``q`` has."""
+    wanted = ", ".join(map(str, kinds))
     return f"""(SELECT coalesce(sum(n), 0) FROM taskmq_handlers h JOIN taskmq_counts c USING (handler_id)
-    WHERE h.queue_id=q.queue_id AND kind IN ({kinds}))"""
+    WHERE h.queue_id=q.queue_id AND kind IN ({wanted}))"""
 
 
 ADD_COUNT = """

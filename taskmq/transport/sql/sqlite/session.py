@@ -19,10 +19,12 @@ import msgspec
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
+from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, PARKED, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.dialect import DueTask, FlowRow, ParkedRow, QueueRow, TaskRow
 from taskmq.transport.sql.publish import COLUMNS, DEFAULTS, RARE
 from taskmq.transport.sql.reserve import CLAIMED
 from taskmq.transport.sql.settle import UPDATED
+from taskmq.transport.sql.sqlite.due import BLOCK, EXPIRY, LEASE, NEVER, NEXT_DUE, TASK, first
 from taskmq.transport.sql.sqlite.rare import Rare, as_json_list, counted
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
@@ -57,15 +59,12 @@ _CLAIMED_T = _columns(*CLAIMED, prefix="t.")
 
 LOCK_QUEUES = f"""
 SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running,
-  CASE WHEN max_running IS NULL THEN 0 ELSE {counted("2")} END, max_queued,
-  CASE WHEN max_queued IS NULL THEN 0 ELSE {counted("0,1,3")} END, rate, level, level_at, limited,
+  CASE WHEN max_running IS NULL THEN 0 ELSE {counted(COUNT_RUNNING)} END, max_queued,
+  CASE WHEN max_queued IS NULL THEN 0 ELSE {counted(*COUNT_QUEUED)} END, rate, level, level_at, limited,
   (SELECT json_group_array(json_array(handler_id, h.name, version, keyed)) FROM taskmq_handlers h
     WHERE h.queue_id=q.queue_id),
   hold, lease_us,
-  (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0),
-  (SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
-  (SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2),
-  (SELECT min(expires_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND expires_at IS NOT NULL AND state<>2),
+  {first(TASK)}, {first(BLOCK)}, {first(LEASE)}, {first(EXPIRY)},
   open_at
 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names)) ORDER BY queue_id
 """
@@ -112,11 +111,11 @@ DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id IN (SELECT value FROM jso
 _LINE = "s1, s2, seq, handler_id"
 LINE = _as_json(
     _LINE,
-    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ? OFFSET ?",
+    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=? AND state={READY} ORDER BY s1, s2, seq LIMIT ? OFFSET ?",
 )
 _HEADS_OF_LANE = _as_json(
     _LINE,
-    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=f.value AND state=1 ORDER BY s1, s2, seq LIMIT :k OFFSET :skip",
+    f"SELECT {_LINE} FROM taskmq_tasks WHERE lane=f.value AND state={READY} ORDER BY s1, s2, seq LIMIT :k OFFSET :skip",
 )
 HEADS = f"SELECT json_group_array(json_array(f.value, json(({_HEADS_OF_LANE})))) FROM json_each(:lanes) f"
 
@@ -140,22 +139,15 @@ UNION SELECT id FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?1)
 _DUE = _columns(*DueTask._fields)
 DUE_TASKS = _as_json(
     _DUE,
-    f"SELECT {_DUE} FROM taskmq_tasks WHERE queue_id=? AND state=0 AND due_at<=? ORDER BY due_at, seq LIMIT ?",
+    f"SELECT {_DUE} FROM taskmq_tasks WHERE queue_id=? AND state={DUE} AND due_at<=? ORDER BY due_at, seq LIMIT ?",
 )
-NEXT_DUE = """
-SELECT min(coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=0), 1<<62),
-  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.value AND state=2), 1<<62),
-  coalesce((SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.value AND blocked_until IS NOT NULL),
-    1<<62), coalesce((SELECT open_at FROM taskmq_queues o WHERE o.queue_id=q.value AND open_at>:now), 1<<62))
-FROM json_each(:queues) q
-"""
 MAKE_READY = """
 UPDATE taskmq_tasks SET state=json_extract(j.value, '$[2]'), due_at=NULL, lane=json_extract(j.value, '$[1]')
 FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
 """
-CLAIM = """
-UPDATE taskmq_tasks SET state=2, due_at=:until, epoch=epoch+1, worker=:worker, batch=:batch, position=j.key, started=0,
-  run_lane=NULL, progress=NULL
+CLAIM = f"""
+UPDATE taskmq_tasks SET state={RUNNING}, due_at=:until, epoch=epoch+1, worker=:worker, batch=:batch, position=j.key,
+  started=0, run_lane=NULL, progress=NULL
 FROM json_each(:seqs) j WHERE seq=j.value
 """
 MARK_RUNS = """
@@ -176,18 +168,18 @@ RUN_MATES = _as_json(
 )
 ENDED_LEASES = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=:queue AND state=2 AND due_at<=coalesce("
-    "(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state=2 AND due_at<=:now "
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=:queue AND state={RUNNING} AND due_at<=coalesce("
+    f"(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state={RUNNING} AND due_at<=:now "
     "ORDER BY due_at LIMIT 1 OFFSET :last), :now) ORDER BY due_at, seq",
 )
-FIRST_IN_HANDS = """
+FIRST_IN_HANDS = f"""
 SELECT seq, min(position) FROM taskmq_tasks
-WHERE queue_id=? AND state=2 AND batch IN (SELECT value FROM json_each(?)) GROUP BY batch, run_lane
+WHERE queue_id=? AND state={RUNNING} AND batch IN (SELECT value FROM json_each(?)) GROUP BY batch, run_lane
 """
 EXPIRED = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<>2 AND expires_at<=? "
-    "ORDER BY expires_at, seq LIMIT ?",
+    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<>{RUNNING} "
+    "AND expires_at<=? ORDER BY expires_at, seq LIMIT ?",
 )
 ATTEMPT_LOGS = """
 SELECT json_group_array(json_array(t.seq, t.attempt_log))
@@ -218,7 +210,7 @@ FINISH = f"""{_INTO_HISTORY}, json_extract(j.value, '$[1]'), json_extract(j.valu
 FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
 WHERE json_extract(j.value, '$[4]') IS NOT NULL
 """
-_SUCCEEDED = f"""{_INTO_HISTORY}, 4, t.attempts+1, t.attempt_log, :now+coalesce(t.retention, :keep),
+_SUCCEEDED = f"""{_INTO_HISTORY}, {SUCCEEDED}, t.attempts+1, t.attempt_log, :now+coalesce(t.retention, :keep),
   NULL, NULL, NULL, coalesce(json_extract(j.value, '$[1]'), t.started_at), """
 SUCCEED = f"""{_SUCCEEDED}json_extract(j.value, '$[2]')
 FROM json_each(:rows) j CROSS JOIN taskmq_tasks t ON t.seq=json_extract(j.value, '$[0]')
@@ -233,7 +225,7 @@ LIMITS_OF = _as_json(
 )
 LIMITS_IN_LINE = _as_json(
     "handler_id, limit_key, limit_n",
-    "SELECT * FROM (SELECT * FROM taskmq_tasks WHERE lane=? AND state=1 ORDER BY s1, s2, seq LIMIT ?) "
+    f"SELECT * FROM (SELECT * FROM taskmq_tasks WHERE lane=? AND state={READY} ORDER BY s1, s2, seq LIMIT ?) "
     "WHERE limit_key IS NOT NULL ORDER BY s1, s2, seq",
 )
 LIMITS_RUNNING = """
@@ -258,11 +250,11 @@ OWING = _as_json(
     "SELECT h.handler_id, limit_key, n FROM taskmq_handlers h CROSS JOIN taskmq_parked p "
     "ON p.handler_id=h.handler_id AND owed>0 WHERE h.queue_id=? ORDER BY limit_key, n, h.name, h.version",
 )
-_OF_LINE = "handler_id=:handler AND limit_key=:key AND limit_n=:n AND state=3"
+_OF_LINE = f"handler_id=:handler AND limit_key=:key AND limit_n=:n AND state={PARKED}"
 NEXT_TURN = f"SELECT lane, seq, rtag FROM taskmq_tasks WHERE {_OF_LINE} ORDER BY s1, s2, rtag, seq LIMIT 1"
 FIRST_OF_LANE = f"SELECT seq, rtag FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE} ORDER BY s1, s2, seq LIMIT 1"
 LAST_TURN = f"SELECT max(rtag) FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE}"
-FIRST_PARKED = "SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state=3 ORDER BY s1, s2, seq LIMIT 1"
+FIRST_PARKED = f"SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state={PARKED} ORDER BY s1, s2, seq LIMIT 1"
 WRITE_TURNS = """
 UPDATE taskmq_tasks SET rtag=json_extract(j.value, '$[1]') FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
 """
@@ -383,12 +375,11 @@ class SqliteSession(Rare):
         """What is due."""
         return [DueTask(*row) for row in self._read(DUE_TASKS, (queue_id, now, limit))]
 
-    def next_due(self, queue_ids: Sequence[int], now: int) -> int | None:
+    def next_due(self, names: Sequence[str], now: int) -> int | None:
         """When something of these queues falls due."""
-        due = min(
-            (row[0] for row in self._run(NEXT_DUE, {"queues": as_json_list(queue_ids), "now": now})), default=1 << 62
-        )
-        return None if due == 1 << 62 else int(due)
+        parameters = {"namespace": self.namespace, "names": as_json_list(names), "now": now}
+        due: int = self._run(NEXT_DUE, parameters).fetchone()[0]
+        return None if due == NEVER else due
 
     def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Due tasks enter their lanes."""

@@ -28,6 +28,8 @@ from typing import Protocol
 
 import msgspec
 
+from taskmq.transport.sql.codes import COUNT_RUNNING, READY
+from taskmq.transport.sql.sqlite.due import BLOCK, LEASE, NEVER, NEXT_DUE, TASK, any_due
 from taskmq.transport.sql.sqlite.rare import counted
 
 POLL = 0.007
@@ -49,32 +51,20 @@ Reader = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 CLAIMABLE = f"""
 SELECT 1 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names))
-  AND paused=0 AND (max_running IS NULL OR {counted("2")}<max_running)
+  AND paused=0 AND (max_running IS NULL OR {counted(COUNT_RUNNING)}<max_running)
   AND ((open_at IS NULL OR open_at<=:now) AND (
-      EXISTS (SELECT 1 FROM taskmq_handlers h JOIN taskmq_tasks t ON t.lane=-h.handler_id AND t.state=1
+      EXISTS (SELECT 1 FROM taskmq_handlers h JOIN taskmq_tasks t ON t.lane=-h.handler_id AND t.state={READY}
         WHERE h.queue_id=q.queue_id)
       OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND elig=1)
       OR EXISTS (SELECT 1 FROM taskmq_handlers h CROSS JOIN taskmq_parked p ON p.handler_id=h.handler_id AND owed>0
         WHERE h.queue_id=q.queue_id))
-    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0 AND due_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2 AND due_at<=:now)
-    OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL
-      AND blocked_until<=:now))
+    OR {any_due(TASK, LEASE, BLOCK)})
 LIMIT 1
 """
 
 
 UNFINISHED = "SELECT 1 FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE t.id=? AND q.namespace=?"
-NEVER = 1 << 62
 FOUND = -1.0
-FIRST_DUE = f"""
-SELECT coalesce(min(min(
-  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=0), {NEVER}),
-  coalesce((SELECT min(due_at) FROM taskmq_tasks t WHERE t.queue_id=q.queue_id AND state=2), {NEVER}),
-  coalesce((SELECT min(blocked_until) FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND blocked_until IS NOT NULL),
-    {NEVER}), CASE WHEN open_at>:now THEN open_at ELSE {NEVER} END)), {NEVER})
-FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names))
-"""
 
 
 class Sleeper(Protocol):
@@ -191,7 +181,7 @@ class Wakeup:
         def look(connection: sqlite3.Connection) -> float:
             if connection.execute(CLAIMABLE, {**parameters, "now": now()}).fetchone():
                 return FOUND
-            due: int = connection.execute(FIRST_DUE, {**parameters, "now": now()}).fetchone()[0]
+            due: int = connection.execute(NEXT_DUE, {**parameters, "now": now()}).fetchone()[0]
             return due
 
         return self._until(look, reader, gate, timeout, now)
