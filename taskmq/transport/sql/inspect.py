@@ -171,9 +171,7 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         tags=_or_none(_decode_tags, row["tags"]) or [],
         result=_or_none(msgspec.json.decode, row["result"]),
         reason=row["reason"],
-        error=row["error"]
-        or (last.error if last else None)
-        or ("its stored arguments are damaged" if damaged else None),
+        error=row["error"] or (last.error if last else None) or (DAMAGED if damaged else None),
         traceback=row["traceback"] or (last.traceback if last else None),
         attempts=log,
         created_at=row["created_at"],

@@ -21,22 +21,20 @@ from taskmq.transport.sql.codes import (
     RUNNING,
 )
 from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
-from taskmq.transport.sql.settle import Hands
+from taskmq.transport.sql.settle import Hands, held_tasks
 
 
 def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:
     """Renew leases and mark started tasks."""
-    rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
     answers: list[Renewed] = []
     started: dict[int, bool] = {}
     ends: dict[int, int] = {}
     news: dict[int, str] = {}
-    for item in items:
-        delivery = item.delivery
-        task = rows.get(delivery.token or 0)
-        if task is None or (task.state, task.epoch, task.id) != (RUNNING, delivery.epoch, delivery.id):
+    for item, task in zip(items, held_tasks(session, [item.delivery for item in items]), strict=True):
+        if task is None:
             answers.append(Renewed(None))
             continue
+        delivery = item.delivery
         started[task.seq] = started.get(task.seq, False) or item.started
         ends[task.seq] = now + delivery.lease
         if item.progress is not None:

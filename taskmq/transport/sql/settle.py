@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK
+from taskmq.message import DEFAULT_RETENTION_BAD, DEFAULT_RETENTION_OK, Delivery
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
 from taskmq.policy.lease import overriding_end
 from taskmq.policy.order import sort_key
@@ -44,8 +44,7 @@ FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "e
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
-    rows = {row.seq: row for row in session.tasks_by_seq([item.delivery.token or 0 for item in items])}
-    tasks = [_held(rows.get(item.delivery.token or 0), item) for item in items]
+    tasks = held_tasks(session, [item.delivery for item in items])
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)
@@ -62,11 +61,16 @@ def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book]
     return results
 
 
-def _held(task: TaskRow | None, item: Settlement) -> TaskRow | None:
-    """The task, while this delivery is still the one that holds it."""
-    delivery = item.delivery
-    good = task is not None and task.state == RUNNING and task.epoch == delivery.epoch and task.id == delivery.id
-    return task if good else None
+def held_tasks(session: Session, deliveries: Sequence[Delivery]) -> list[TaskRow | None]:
+    """Their tasks, None where this delivery is not the one that holds it any more."""
+    rows = {row.seq: row for row in session.tasks_by_seq([delivery.token or 0 for delivery in deliveries])}
+    tasks = [rows.get(delivery.token or 0) for delivery in deliveries]
+    return [
+        task
+        if task is not None and (task.state, task.epoch, task.id) == (RUNNING, delivery.epoch, delivery.id)
+        else None
+        for task, delivery in zip(tasks, deliveries, strict=True)
+    ]
 
 
 class Hands:
