@@ -21,6 +21,7 @@ from taskmq.testing.faulty import Faulty
 from taskmq.testing.signals import PATIENCE
 from taskmq.transport.base import Maintain, Reserve
 from taskmq.transport.registry import open_store
+from taskmq.worker.process import Process
 from taskmq.worker.worker import Worker
 
 LONG = 3 * PATIENCE
@@ -268,6 +269,29 @@ def test_a_hard_timeout_ends_one_task_and_one_child(crew: MakeCrew) -> None:
     assert {one.app.get(handle.id).attempt for handle in others} == {1}
     assert said[0][0] == "hang"
     assert said[0][1] not in {line[2] for line in said[1:]}
+
+
+def test_a_child_that_does_not_freeze_is_not_killed_but_tried_again(
+    crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout kills nothing that may still run on: a child that cannot be frozen is thawed, and frozen later."""
+    acts: list[str] = []
+    freeze, thaw, kill = Process.freeze, Process.thaw, Process.kill
+
+    def hardly_freeze(process: Process) -> bool:
+        acts.append("freeze")
+        return freeze(process) and acts.count("freeze") > 2
+
+    monkeypatch.setattr(Process, "freeze", hardly_freeze)
+    monkeypatch.setattr(Process, "thaw", lambda process: (acts.append("thaw"), thaw(process)))
+    monkeypatch.setattr(Process, "kill", lambda process: (acts.append("kill"), kill(process)))
+    one = crew()
+    hung, then = one.tasks.hang.enqueue(), one.tasks.where.enqueue()
+    with one.worker() as worker:
+        assert worker.drain(LONG)
+        assert acts == ["freeze", "thaw", "freeze", "thaw", "freeze", "kill"]
+    assert (one.app.get(hung.id).error or "").startswith("TimeoutError")
+    assert one.app.get(then.id).attempt == 1
 
 
 @pytest.mark.parametrize("block", [False, True])

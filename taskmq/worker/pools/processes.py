@@ -32,7 +32,7 @@ to the desk, in order, blamed for nothing.
 
 Force. A timeout ends a process, and must end it in the right task. Between our look into the box and our SIGKILL the
 child may end that task and begin the next. So it is *frozen* first (SIGSTOP), then we look, then it is killed or
-thawed. A coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it
+thawed; one that does not stop within 50 ms, since it hangs in the kernel, is left alone and tried again. A coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it
 block, it is killed like the others. A cancel tells the handler first (``current().cancelled``, CancelledError), and
 kills 0.2 s later.
 
@@ -92,6 +92,8 @@ LOOK = 0.003
 """Seconds between two looks at children that have more than they run."""
 LAST_MOMENT = 0.2
 """Seconds between telling a handler to stop and killing its process."""
+UNFROZEN = 0.2
+"""Seconds until the next try to end a process that did not stop to be looked at."""
 COROUTINE_MOMENT = 1.0
 """Seconds that a coroutine has beyond its timeout, to be ended by its event loop."""
 ANSWERS = 0.05
@@ -295,7 +297,10 @@ class ProcessesPool(Pool):
         child.deadline = None
         number = child.running
         process = child.process
-        process.freeze()
+        if not process.freeze():  # it may run on, and begin the next task between our look and our kill
+            process.thaw()
+            child.deadline = monotonic() + UNFROZEN
+            return
         said, _ = process.receive()
         still = child.verdict is not None and child.verdict[0] == number
         self._hear(slot, child, said)
