@@ -35,14 +35,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class BlackBox:
-    """Both sides' view of it; ``fd`` is that of the memory, which the child inherits."""
+    """Both sides' view of it; ``fd`` is that of the memory, which the child inherits.
+
+    It is not closed but dropped: the worker's threads look into it whenever they like, and the memory goes with the
+    last reference.
+    """
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, SIZE)
-
-    def close(self) -> None:
-        """Let the memory go."""
-        self._map.close()
 
     # ── the child writes ──
 

@@ -196,10 +196,11 @@ class Desk:
 
     def let_go(self, job: Job) -> None:
         """The answer to ``ask_mark`` is known: start or refuse it now."""
-        if job.gate is None:
+        gate, job.gate = job.gate, None  # a gate may hold its job, and the collector does not look into jobs
+        if gate is None:
             self.cleared.append(job)
         else:
-            job.gate.release()
+            gate.release()
 
     def close(self) -> None:
         """No job starts any more; parked threads return."""

@@ -156,12 +156,12 @@ class AsyncioPool(Pool):
 
     def _begin(self, place: int, job: Job) -> Drive | None:
         """Start a job; the drive if it waits for something. Never raises."""
-        if not job.cleared and job.gate is None:
-            self._desk.send_mark(job, _Marked(self, place, job))
-            return None
         now = monotonic()
-        if not job.startable(now):
+        if not job.startable(now):  # also what the store has refused to mark
             self._end(place, job, YIELD)
+            return None
+        if not job.cleared:
+            self._desk.send_mark(job, _Marked(self, place, job))
             return None
         try:
             task = self._executor.handler(job.delivery)

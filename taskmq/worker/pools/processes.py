@@ -32,9 +32,10 @@ to the desk, in order, blamed for nothing.
 
 Force. A timeout ends a process, and must end it in the right task. Between our look into the box and our SIGKILL the
 child may end that task and begin the next. So it is *frozen* first (SIGSTOP), then we look, then it is killed or
-thawed; one that does not stop within 50 ms, since it hangs in the kernel, is left alone and tried again. A coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it
-block, it is killed like the others. A cancel tells the handler first (``current().cancelled``, CancelledError), and
-kills 0.2 s later.
+thawed. One that does not stop within 50 ms, since it hangs in the kernel, is thawed and tried again a moment later. A
+coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it block, it
+is killed like the others. A cancel tells the handler first (``current().cancelled``, CancelledError), and kills 0.2 s
+later.
 
 Recycling. A child that has run ``max_tasks`` tasks, or that has more than ``max_memory`` in memory after a batch, is
 replaced. Its successor is started ahead and stands by, so there is no gap: with half of its tasks left, or when it has
