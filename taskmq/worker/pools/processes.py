@@ -68,13 +68,14 @@ from typing import TYPE_CHECKING, Any
 
 from taskmq.worker import frames
 from taskmq.worker.children import Child, ProcessDied, Slot
-from taskmq.worker.failure import Interrupted
+from taskmq.worker.failure import interrupted, timed_out
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import NEVER, Job
 from taskmq.worker.nursery import Nursery
 from taskmq.worker.pools.base import Pool
 from taskmq.worker.prefetch import COMPANY, FILL, HOLD, SHORTEST, smooth
 from taskmq.worker.settling import YIELD, given_up
+from taskmq.worker.shutdown import LAST_MOMENT
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -91,8 +92,6 @@ BATCH = 64
 BATCH_BYTES = 1 << 18
 LOOK = 0.003
 """Seconds between two looks at children that have more than they run."""
-LAST_MOMENT = 0.2
-"""Seconds between telling a handler to stop and killing its process."""
 UNFROZEN = 0.2
 """Seconds until the next try to end a process that did not stop to be looked at."""
 COROUTINE_MOMENT = 1.0
@@ -288,8 +287,7 @@ class ProcessesPool(Pool):
         if bound is not None:
             seconds, coroutine = bound
             child.deadline = at + seconds + (COROUTINE_MOMENT if coroutine else 0.0)
-            text = f"the attempt took longer than its timeout of {seconds:g} s; the process that ran it was killed"
-            child.verdict = number, TimeoutError(text), False
+            child.verdict = number, timed_out(seconds, "the process that ran it was killed"), False
         if job.usable_until == NEVER:  # its lease was lost, or it was cancelled, while it was on its way
             self._cancel(job)
 
@@ -324,7 +322,7 @@ class ProcessesPool(Pool):
             if child.verdict is None or not child.verdict[2]:
                 child.process.send(frames.frame(frames.Cancel(number)))
                 child.deadline = monotonic() + LAST_MOMENT
-                child.verdict = number, Interrupted("cancelled by the worker; its process was ended"), True
+                child.verdict = number, interrupted("its process was ended"), True
 
     # ── what children say ──
 
