@@ -60,7 +60,6 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
@@ -71,6 +70,7 @@ from taskmq.worker.children import Child, ProcessDied, Slot
 from taskmq.worker.failure import interrupted, timed_out
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import NEVER, Job
+from taskmq.worker.mailbox import Mailbox
 from taskmq.worker.nursery import Nursery
 from taskmq.worker.pools.base import Pool
 from taskmq.worker.prefetch import COMPANY, FILL, HOLD, SHORTEST, smooth
@@ -119,9 +119,7 @@ class ProcessesPool(Pool):
         self._nursery = Nursery(desk, executor, hello, self._selector, max_tasks, max_memory)
         self._nursery.on_line, self._nursery.on_death = self._on_line, self._on_death
         self._pipe = (-1, -1)
-        self._rung = False
-        self._parked = False
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._mail: Mailbox[Callable[[], None]] = Mailbox(self._wake)
         self._number = 0
         self._run_time: float | None = None
         self._withdrawing = False
@@ -139,29 +137,18 @@ class ProcessesPool(Pool):
         self._pipe = os.pipe()
         for end in self._pipe:
             os.set_blocking(end, False)
-        self._rung = False
+        self._mail.opened()  # what was rung before there was a pipe was not heard
         self._thread = services.start("children", self._serve)
 
     # ── from other threads ──
 
-    def release(self) -> None:
-        """The desk has jobs; called as a parked thread's lock would be."""
-        self._parked = False
-        self._ring()
-
-    def _tell(self, what: Callable[[], None]) -> None:
-        self._inbox.append(what)
-        self._ring()
-
-    def _ring(self) -> None:
-        if not self._rung:
-            self._rung = True
-            with suppress(OSError):  # full is as good as rung; closed: nobody listens any more
-                os.write(self._pipe[1], b"\0")
+    def _wake(self) -> None:
+        with suppress(OSError):  # full is as good as rung; closed: nobody listens any more
+            os.write(self._pipe[1], b"\0")
 
     def cancel(self, job: Job) -> None:
         """Tell the handler, and end its process a moment later if it still runs."""
-        self._tell(lambda: self._cancel(job))
+        self._mail.put(lambda: self._cancel(job))
 
     def overdue(self, now: float) -> None:
         """Timeouts are enforced here. What the heartbeat needs is who runs, and what they say of their progress."""
@@ -183,7 +170,7 @@ class ProcessesPool(Pool):
     def withdraw(self) -> None:
         """Have all children return what they have not started."""
         self._withdrawing = True
-        self._tell(self._withdraw)
+        self._mail.put(self._withdraw)
 
     def abandon(self) -> None:
         """Kill every child that runs something: what is given back must not run in two places."""
@@ -196,7 +183,7 @@ class ProcessesPool(Pool):
         """Let the children leave; kill those that have not left in time."""
         self._end_at = monotonic() + timeout
         self._over = True
-        self._ring()
+        self._mail.ring()
         if self._thread is not None:
             self._thread.join(timeout + 1.0)
         pipe, self._pipe = self._pipe, (-1, -1)
@@ -221,11 +208,12 @@ class ProcessesPool(Pool):
             key.data(events)
 
     def _listen(self, events: int) -> None:
-        self._rung = False  # before looking, so that whoever comes now rings again
+        self._mail.opened()
         with suppress(BlockingIOError):
             os.read(self._pipe[0], 4096)
-        while self._inbox:
-            self._inbox.popleft()()
+        letters = self._mail.letters
+        while letters:
+            letters.popleft()()
 
     def _turn(self, now: float) -> None:
         """What does not announce itself, and what can be done now."""
@@ -430,12 +418,8 @@ class ProcessesPool(Pool):
             if not open_:
                 return
             if not desk.waiting():
-                if self._parked:
+                if self._mail.parked or self._mail.park(desk):
                     return
-                self._parked = True  # before it is true: the desk may release at once
-                if desk.park(self):
-                    return
-                self._parked = False
                 continue
             open_.sort(key=lambda one: one[:2])
             share = -(-desk.offered() // len(open_))
@@ -507,11 +491,7 @@ class ProcessesPool(Pool):
     def _mark(self, slot: Slot, child: Child, job: Job) -> None:
         """Have the store told that this starts now. The child is kept free for it: what is marked must run."""
         child.marking = job
-        self._desk.send_mark(job, _Marked(self, slot, child, job))
-
-    def marked(self, slot: Slot, child: Child, job: Job) -> None:
-        """The store's answer is known."""
-        self._tell(lambda: self._start_marked(slot, child, job))
+        self._desk.send_mark(job, self._mail.gate(lambda: self._start_marked(slot, child, job)))
 
     def _start_marked(self, slot: Slot, child: Child, job: Job) -> None:
         child.marking = None
@@ -585,20 +565,6 @@ class ProcessesPool(Pool):
             self._abandoned = self._withdrawing = True
             with suppress(Exception):
                 self._dead(slot, child)
-
-
-class _Marked:
-    """The gate of a job that is being marked in the store."""
-
-    __slots__ = ("_for", "_pool")
-
-    def __init__(self, pool: ProcessesPool, slot: Slot, child: Child, job: Job) -> None:
-        self._pool = pool
-        self._for = slot, child, job
-
-    def release(self) -> None:
-        """The answer is known."""
-        self._pool.marked(*self._for)
 
 
 __all__ = ["ProcessesPool"]
