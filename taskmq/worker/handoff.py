@@ -160,6 +160,12 @@ class Desk:
             self.wake()
         return None if job.run is None else self._next_of(job.run, outcome)
 
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """Return an ended job; the next of its run is offered to whoever has time for it."""
+        following = self.done(job, outcome)
+        if following is not None:
+            self.put_back([following])
+
     def _next_of(self, run: Run, outcome: Outcome) -> Job | None:
         """After an Ack the next of a run may start without waiting for the settle: outcomes are settled in order.
 
