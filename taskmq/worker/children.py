@@ -42,6 +42,8 @@ class Child:
         self.deadline: float | None = None
         """When the running one is to be ended by force, for the reason ``verdict`` would then give."""
         self.verdict: Verdict | None = None
+        self.condemned = False
+        """Whether it was killed by that verdict."""
         self.count = 0
         self.heard = monotonic()
         self.poked = False

@@ -66,6 +66,7 @@ class Enforcement:
         child.deadline = None
         said, _ = process.receive()
         if self._still_runs(child, said):
+            child.condemned = True
             process.kill()
         else:
             process.thaw()
@@ -85,7 +86,7 @@ class Enforcement:
         if self.abandoned:
             return given_up(job)
         verdict = child.verdict
-        if verdict is None or verdict.number != number or "SIGKILL" not in how:
+        if verdict is None or verdict.number != number or not child.condemned or "SIGKILL" not in how:
             verdict = Verdict(number, ProcessDied(f"the process that ran it {how}"), told=False)
         log.error("child %d %s in task %s (%s)", child.process.pid, how, job.delivery.id, job.delivery.handler)
         return self._executor.perished(job.delivery, verdict.error, told=verdict.told)

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from taskmq import App, ConfigError, InvalidArgument, TaskFailed, TaskState
+from taskmq import App, ConfigError, InvalidArgument, Retry, TaskFailed, TaskState
 from taskmq.outcome import Yield
 from taskmq.testing.faulty import Faulty
 from taskmq.testing.signals import PATIENCE
 from taskmq.transport.base import Maintain, Reserve
 from taskmq.transport.registry import open_store
+from taskmq.worker.enforcement import Enforcement
 from taskmq.worker.process import Process
 from taskmq.worker.worker import Worker
 
@@ -246,6 +248,21 @@ def test_a_child_that_dies_idle_is_replaced(crew: MakeCrew, caplog: pytest.LogCa
         assert second.result(timeout=LONG) != first
     assert one.app.get(second.id).attempt == 1
     assert "between two tasks" in caplog.text
+
+
+def test_a_kill_from_outside_is_not_taken_for_the_timeout(crew: MakeCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task with a timeout whose process is killed by another, as by a kernel short of memory, has not timed out."""
+    seen = threading.Event()
+    begun = Enforcement.begun
+    monkeypatch.setattr(Enforcement, "begun", lambda *args: (begun(*args), seen.set()))
+    one = crew()
+    handle = one.tasks.wait.using(timeout=60, retry=Retry(max_attempts=1)).enqueue("a")
+    with one.worker() as worker:
+        ((_, pid),) = one.wire.wait()
+        assert seen.wait(LONG)
+        os.kill(int(pid), signal.SIGKILL)
+        assert worker.drain(LONG)
+    assert one.app.get(handle.id).error == "ProcessDied: the process that ran it was killed by SIGKILL"
 
 
 def test_a_child_that_is_gone_leaves_no_descriptor_behind(crew: MakeCrew) -> None:
