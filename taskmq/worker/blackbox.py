@@ -16,6 +16,7 @@ import os
 import tempfile
 import zlib
 from struct import Struct as Layout
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,15 +35,22 @@ _progress = msgspec.msgpack.Decoder(Progress)
 _encoder = msgspec.msgpack.Encoder()
 
 
+class Note(NamedTuple):
+    """The progress of the job with this number."""
+
+    number: int
+    progress: Progress
+
+
 class BlackBox:
-    """Both sides' view of it; ``fd`` is that of the memory, which the child inherits."""
+    """Both sides' view of it; ``fd`` is that of the memory, which the child inherits.
+
+    It is not closed but dropped: the worker's threads look into it whenever they like, and the memory goes with the
+    last reference.
+    """
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, SIZE)
-
-    def close(self) -> None:
-        """Let the memory go."""
-        self._map.close()
 
     # ── the child writes ──
 
@@ -93,7 +101,7 @@ class BlackBox:
         (memory,) = _NUMBER.unpack_from(self._map, _MEMORY)
         return int(memory)
 
-    def noted(self) -> tuple[int, Progress] | None:
+    def noted(self) -> Note | None:
         """The latest progress and whose it is; None when there is none, or it is being written."""
         number, length, check = _NOTE.unpack_from(self._map, _PROGRESS)
         if not length or length > _OUTCOMES - _PROGRESS - _NOTE.size:
@@ -101,7 +109,7 @@ class BlackBox:
         data = self._map[_PROGRESS + _NOTE.size : _PROGRESS + _NOTE.size + length]
         if zlib.crc32(data, number) != check:
             return None
-        return number, _progress.decode(data)
+        return Note(number, _progress.decode(data))
 
 
 def shared_memory() -> int:
@@ -115,4 +123,4 @@ def shared_memory() -> int:
     return fd
 
 
-__all__ = ["ROOM", "BlackBox", "shared_memory"]
+__all__ = ["ROOM", "BlackBox", "Note", "shared_memory"]

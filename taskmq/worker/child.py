@@ -33,8 +33,10 @@ from taskmq.worker.blackbox import BlackBox
 from taskmq.worker.executor import Executor
 from taskmq.worker.failure import describe, trace
 from taskmq.worker.home import open_home
+from taskmq.worker.interpreter import SWITCH_INTERVAL
 from taskmq.worker.logs import log_to_stderr
 from taskmq.worker.loop import LoopThread
+from taskmq.worker.os_signals import SIGNALS
 from taskmq.worker.prefetch import COMPANY
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from taskmq.app import App
 
-SWITCH_INTERVAL = 0.001
 WEIGHED = 0.02
 """Seconds between two looks at the memory in use."""
 FROM_SOCKET = 1 << 18
@@ -65,9 +66,8 @@ class ChildWorker:
 
 def main(socket_fd: int, memory_fd: int) -> int:
     """Serve the worker at the other end of this socket; returns the exit code."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # a handler and not SIG_IGN, which programs that a task starts would inherit
-            signal.signal(getattr(signal, name), lambda *_: None)
+    for number in SIGNALS:  # a handler and not SIG_IGN, which programs that a task starts would inherit
+        signal.signal(number, lambda *_: None)
     faulthandler.enable()
     sys.setswitchinterval(SWITCH_INTERVAL)
     line = socket.socket(fileno=socket_fd)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import NamedTuple
 
-from taskmq.state import Progress
+from taskmq.worker.blackbox import Note
 from taskmq.worker.jobs import Job
 from taskmq.worker.process import Process
 
 
 class ProcessDied(Exception):
     """The process that ran a task is gone, and the task's attempt with it."""
+
+
+class Flight(NamedTuple):
+    """A job that was sent to a child, and when."""
+
+    job: Job
+    sent: float
+
+
+class Verdict(NamedTuple):
+    """Why a process is ended by force: for which job, with which error, and whether that had been told to stop."""
+
+    number: int
+    error: BaseException
+    told: bool
 
 
 class Child:
@@ -20,13 +36,14 @@ class Child:
         self.process = process
         self.ready = False
         self.leaving = False
-        self.flying: dict[int, tuple[Job, float]] = {}
-        """By number, in order: the job, and when it was sent."""
+        self.flying: dict[int, Flight] = {}
+        """By number, in order."""
         self.running = 0
         self.deadline: float | None = None
         """When the running one is to be ended by force, for the reason ``verdict`` would then give."""
-        self.verdict: tuple[int, BaseException, bool] | None = None
-        """Why the process is being killed: for which job, with which error, and whether it had been told to stop."""
+        self.verdict: Verdict | None = None
+        self.condemned = False
+        """Whether it was killed by that verdict."""
         self.count = 0
         self.heard = monotonic()
         self.poked = False
@@ -35,8 +52,8 @@ class Child:
         self.marking: Job | None = None
         self.retiring = False
         self.dead = False
-        self.noted: tuple[int, Progress] | None = None
-        """The progress last heard of, and of which job; the heartbeat thread's."""
+        self.noted: Note | None = None
+        """The progress last heard of; the heartbeat thread's."""
 
     @property
     def idle(self) -> bool:
@@ -55,4 +72,4 @@ class Slot:
         self.not_before = 0.0
 
 
-__all__ = ["Child", "ProcessDied", "Slot"]
+__all__ = ["Child", "Flight", "ProcessDied", "Slot", "Verdict"]

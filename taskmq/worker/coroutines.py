@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from taskmq.worker.failure import Interrupted
+from taskmq.worker.failure import interrupted, timed_out
 
 
 class CoroutineRun:
@@ -51,7 +51,7 @@ class CoroutineRun:
                 raise asyncio.CancelledError
             return await _within(bound, call), None
         except asyncio.CancelledError as error:
-            return None, Interrupted("cancelled by the worker").with_traceback(error.__traceback__)
+            return None, interrupted().with_traceback(error.__traceback__)
         except BaseException as error:
             return None, error
 
@@ -62,6 +62,6 @@ async def _within(bound: float | None, call: Callable[[], Awaitable[Any]]) -> An
         async with scope:
             return await call()
     except TimeoutError as error:
-        if scope.expired():
-            raise TimeoutError(f"the attempt took longer than its timeout of {bound:g} s") from error
+        if bound is not None and scope.expired():
+            raise timed_out(bound) from error
         raise

@@ -29,7 +29,7 @@ from typing import Any
 from taskmq.context import enter
 from taskmq.outcome import Outcome
 from taskmq.worker.executor import Execution, Executor
-from taskmq.worker.failure import Interrupted
+from taskmq.worker.failure import interrupted, timed_out
 
 
 class Drive:
@@ -121,9 +121,10 @@ class Drive:
     def _raised(self, error: BaseException) -> Outcome:
         if isinstance(error, asyncio.CancelledError):
             if self._expired:
-                why: Exception = TimeoutError(f"the attempt took longer than its timeout of {self._bound:g} s")
+                assert self._bound is not None
+                why: Exception = timed_out(self._bound)
             else:
-                why = Interrupted("cancelled by the worker")
+                why = interrupted()
             error = why.with_traceback(error.__traceback__)
         return self._end(self._executor.raised, error)
 

@@ -110,10 +110,10 @@ class Executor:
         """Seconds that the attempt may take, and whether its handler is a coroutine; None without a timeout."""
         task = self._handlers.get(delivery.handler)
         try:
-            timeout = codec.decode(delivery.body).timeout or (task and task.timeout)
+            timeout = _timeout(codec.decode(delivery.body), task)
         except InvalidArgument:  # which the attempt itself will find out
             return None
-        return (timeout / SECOND, bool(task and task.is_coroutine)) if timeout else None
+        return None if timeout is None else (timeout, bool(task and task.is_coroutine))
 
     def prepare(self, delivery: Delivery) -> Execution | Outcome:
         """What is to be run, or how the delivery ends without."""
@@ -126,7 +126,8 @@ class Executor:
             return self._misfit(delivery, error)
 
     def broken(self, delivery: Delivery, error: BaseException) -> Outcome:
-        """How a delivery ends whose attempt failed outside its handler."""
+        """How a delivery ends whose attempt failed outside its handler, before it was finished."""
+        self._running.pop(id(delivery), None)
         text, frames = describe(error), trace(error)
         log.critical("task %s (%s) broke its attempt: %s\n%s", delivery.id, delivery.handler, text, frames)
         return _again(delivery, UNKNOWN_FIRST, text, frames)
@@ -177,7 +178,6 @@ class Executor:
             ended = self._ended(attempt)
         finally:
             leave(token)
-            self._running.pop(id(attempt.delivery), None)
         self.finish(attempt, ended)
         return ended
 
@@ -201,7 +201,7 @@ class Executor:
             result = self._call(attempt)
         except BaseException as error:  # a SystemExit, too, ends this task and not the worker
             return self.raised(attempt, error)
-        return _NOTHING if result is None else self._success(attempt, result)
+        return self.returned(attempt, result)
 
     def returned(self, attempt: Execution, result: Any) -> Outcome:
         """How an attempt ends whose handler has returned this."""
@@ -215,8 +215,7 @@ class Executor:
 
     def timeout_of(self, attempt: Execution) -> float | None:
         """Seconds that this attempt may take."""
-        timeout = attempt.envelope.timeout or attempt.task.timeout
-        return None if timeout is None else timeout / SECOND
+        return _timeout(attempt.envelope, attempt.task)
 
     def _call(self, attempt: Execution) -> Any:
         timeout = self.timeout_of(attempt)
@@ -323,6 +322,12 @@ def _again(delivery: Delivery, delay: int, error: str, traceback: str, *, partit
     if delivery.attempt >= delivery.max_attempts:
         return outcome.Dead("max_attempts", error, traceback)
     return outcome.Retry(delay, error, traceback, partition=partition)
+
+
+def _timeout(envelope: Envelope, task: Task[..., Any] | None) -> float | None:
+    """Seconds that an attempt may take: as the enqueue has it, or else the handler."""
+    timeout = envelope.timeout or (task and task.timeout)
+    return timeout / SECOND if timeout else None
 
 
 def _policy(attempt: Execution) -> Retry:

@@ -14,7 +14,21 @@ _OURS = "taskmq.worker."
 
 
 class Interrupted(Exception):
-    """The worker cancelled this coroutine: on request, or because its grace at shutdown is over."""
+    """The worker ended this attempt: on request, or because its grace at shutdown is over."""
+
+
+def timed_out(seconds: float, note: str = "") -> TimeoutError:
+    """The error of an attempt that was ended because it took too long; ``note``: what else there is to say."""
+    return TimeoutError(_with(note, f"the attempt took longer than its timeout of {seconds:g} s"))
+
+
+def interrupted(note: str = "") -> Interrupted:
+    """The error of an attempt that was ended because it was to stop."""
+    return Interrupted(_with(note, "cancelled by the worker"))
+
+
+def _with(note: str, text: str) -> str:
+    return f"{text}; {note}" if note else text
 
 
 def describe(error: BaseException) -> str:

@@ -32,8 +32,6 @@ while one runs long, a deputy takes the turns (``pools/solo.py``).
 
 from __future__ import annotations
 
-import logging
-import random
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
@@ -46,11 +44,10 @@ from taskmq.worker.bell import Bell
 from taskmq.worker.handoff import OUT_OF_REACH, Desk
 from taskmq.worker.jobs import NEVER, Job, Run, job_of, settlement
 from taskmq.worker.options import Options
+from taskmq.worker.outage import Outage
 from taskmq.worker.settling import Settling
 from taskmq.worker.shutdown import Shutdown
 from taskmq.worker.wait import Waiter
-
-log = logging.getLogger("taskmq.worker")
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
@@ -83,7 +80,7 @@ class Fetch:
         self._short_handed: float | None = None
         self._ahead = 0  # the store's clock minus ours, microseconds, as the last delivery showed
         self._resume_at = 0.0
-        self._failures = 0
+        self._outage = Outage("the store", FIRST_PAUSE, LONGEST_PAUSE)
         self._hopeless = False
         self._asks: deque[Bell] = deque()
         self._drained: list[Bell] = []
@@ -197,7 +194,8 @@ class Fetch:
             answers, reserved = [], self._store.reserve(reserve)
         else:
             answers = self._store.settle(settle)
-        self._recovered()
+        self._outage.over()
+        self._hopeless = False
         self._freed = 0
         if jobs:
             self._settling.answered(jobs, answers)
@@ -252,18 +250,8 @@ class Fetch:
             self._settling.unanswered()
         self._hungry = True
         self._hopeless = not error.retryable
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
-        self._failures += 1
-        self._resume_at = monotonic() + pause
-        level = logging.WARNING if self._failures == 1 else logging.DEBUG
         kept = len(self._settling.pending)
-        log.log(level, "the store fails (%s); %d outcomes kept, next try in %.2f s", error, kept, pause)
-
-    def _recovered(self) -> None:
-        if self._failures:
-            log.info("the store answers again after %d failed tries", self._failures)
-            self._failures = 0
-            self._hopeless = False
+        self._resume_at = monotonic() + self._outage.failed(error, f"{kept} outcomes kept")
 
     # ── sleep ──
 

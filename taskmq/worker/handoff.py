@@ -160,6 +160,12 @@ class Desk:
             self.wake()
         return None if job.run is None else self._next_of(job.run, outcome)
 
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """Return an ended job; the next of its run is offered to whoever has time for it."""
+        following = self.done(job, outcome)
+        if following is not None:
+            self.put_back([following])
+
     def _next_of(self, run: Run, outcome: Outcome) -> Job | None:
         """After an Ack the next of a run may start without waiting for the settle: outcomes are settled in order.
 
@@ -196,10 +202,11 @@ class Desk:
 
     def let_go(self, job: Job) -> None:
         """The answer to ``ask_mark`` is known: start or refuse it now."""
-        if job.gate is None:
+        gate, job.gate = job.gate, None  # a gate may hold its job, and the collector does not look into jobs
+        if gate is None:
             self.cleared.append(job)
         else:
-            job.gate.release()
+            gate.release()
 
     def close(self) -> None:
         """No job starts any more; parked threads return."""

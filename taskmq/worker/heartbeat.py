@@ -24,6 +24,7 @@ from taskmq.transport.base import Extend, Renewal, Renewed, Transport, WorkerInf
 from taskmq.worker.bell import Bell
 from taskmq.worker.jobs import NEVER, Job
 from taskmq.worker.news import News
+from taskmq.worker.outage import Outage
 
 if TYPE_CHECKING:
     from taskmq.worker.pools import Pool
@@ -61,7 +62,7 @@ class Heartbeat:
         self._shortest = lease
         self._row_due = 0.0
         self._last = monotonic()
-        self._failing = False
+        self._outage = Outage("heartbeat: the store", LONGEST_PAUSE, LONGEST_PAUSE)
         self._stopped = False
         self._bell = Bell()
 
@@ -83,25 +84,24 @@ class Heartbeat:
             self._pool.overdue(monotonic())  # first: a pool of processes learns here which tasks have started
             try:
                 self._beat()
-                self._failing = False
+                self._outage.over()
+                pause = min(max(0.0, self._last + self._period - monotonic()), LOOK)
             except TransportError as error:
-                level = logging.DEBUG if self._failing else logging.WARNING
-                log.log(level, "heartbeat: the store fails (%s); %d leases wait", error, len(self._ledger))
-                self._failing = True
-            self._bell.wait(self._pause())
+                waiting = f"{len(self._ledger)} leases wait"
+                pause = self._outage.failed(error, waiting, at_most=self._period / 2)
+            self._bell.wait(pause)
 
-    def _pause(self) -> float:
-        period = self._shortest / 1e6 / PER_LEASE
-        if self._failing:
-            return min(period / 2, LONGEST_PAUSE)
-        return min(max(0.0, self._last + period - monotonic()), LOOK)
+    @property
+    def _period(self) -> float:
+        """Seconds between two heartbeats."""
+        return self._shortest / 1e6 / PER_LEASE
 
     def _beat(self) -> None:
         now = monotonic()
         news = self._news.pending()  # before the jobs: whose job is not among them has ended, and is not yet to come
         jobs = list(self._ledger)
         self._shortest = min([self._row_lease, *(job.delivery.lease for job in jobs)])
-        if now >= self._last + self._shortest / 1e6 / PER_LEASE or self._failing:
+        if now >= self._last + self._period or self._outage.failures:
             self._renew(jobs, now, news)
             self._last = now
         elif news:

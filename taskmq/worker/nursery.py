@@ -7,7 +7,6 @@ ends what it has, then leaves, and its place goes to the successor in the same m
 from __future__ import annotations
 
 import logging
-import random
 import selectors
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from taskmq.errors import ConfigError
 from taskmq.worker import frames
 from taskmq.worker.children import Child, Slot
 from taskmq.worker.handoff import Desk
+from taskmq.worker.outage import pause
 from taskmq.worker.process import Process
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskmq.worker")
 
-FIRST_PAUSE = 0.2
+FIRST_PAUSE = 0.4
 LONGEST_PAUSE = 30.0
 """Seconds before the next try after a child that failed to start."""
 TRIES = 3
@@ -193,9 +193,9 @@ class Nursery:
         failures = [one.failures for one in self.slots]
         if not self._ever and all(failures) and sum(failures) >= TRIES:
             raise ConfigError(f"no child process comes up: {self.complaint or f'each {how}'}")
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(slot.failures, 10)) * random.uniform(0.5, 1.0)
-        slot.not_before = monotonic() + pause
-        log.error("a child process never came up: it %s; next try in %.1f s", how, pause)
+        seconds = pause(slot.failures, FIRST_PAUSE, LONGEST_PAUSE)
+        slot.not_before = monotonic() + seconds
+        log.error("a child process never came up: it %s; next try in %.1f s", how, seconds)
 
 
 def _mib(child: Child) -> int:

@@ -31,7 +31,10 @@ _ROOT = str(Path(taskmq.__file__).resolve().parent.parent)
 
 
 class Process:
-    """A child process. ``box`` outlives it. Nothing here blocks, except ``freeze`` and ``bury`` for a moment."""
+    """A child process. Nothing here blocks, except ``freeze`` and ``bury`` for a moment.
+
+    ``box`` outlives it, for whoever still looks into it, and is let go with the last reference to this.
+    """
 
     def __init__(self, hello: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -124,7 +127,7 @@ class Process:
         self._popen.kill()
 
     def bury(self) -> str:
-        """Wait until it is dead, helping if need be, and say how it died. Its box stays open for ``close``."""
+        """Wait until it is dead, helping if need be, and say how it died. Its box can still be read."""
         try:
             code = self._popen.wait(BURYING)
         except subprocess.TimeoutExpired:

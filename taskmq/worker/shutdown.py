@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskmq.worker")
 
 LAST_MOMENT = 0.2
-"""Seconds between the cancel flags and giving up: what looks at its flag may still end by itself."""
+"""Seconds between telling a handler to stop and giving it up or killing its process: it may still end by itself."""
 PATIENCE = 2.0
 """Seconds that a store which does not answer may hold up the exit once everything has been given up."""
 
@@ -102,4 +102,4 @@ class Shutdown:
         self._settling.give_up(running)
 
 
-__all__ = ["Shutdown"]
+__all__ = ["LAST_MOMENT", "Shutdown"]

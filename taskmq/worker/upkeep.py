@@ -5,7 +5,6 @@ It has a thread of its own, since a slow round must delay neither heartbeats nor
 
 from __future__ import annotations
 
-import logging
 import random
 from contextlib import suppress
 from threading import Event
@@ -13,8 +12,7 @@ from time import monotonic
 
 from taskmq.errors import TransportError
 from taskmq.transport.base import Maintain, Transport
-
-log = logging.getLogger("taskmq.worker")
+from taskmq.worker.outage import Outage
 
 LOCK = "maintenance"
 LEASE = 15_000_000
@@ -33,7 +31,7 @@ class Upkeep:
         self._store = store
         self._owner = owner
         self._stopped = Event()
-        self._failing = False
+        self._outage = Outage("maintenance: the store", PERIOD, PERIOD)
 
     def stop(self) -> None:
         """Let ``run`` return after the round under way."""
@@ -42,18 +40,18 @@ class Upkeep:
     def run(self) -> None:
         """Serve until stopped."""
         mine, asked = False, float("-inf")
-        while not self._stopped.wait(PERIOD * random.uniform(0.8, 1.2)):
+        pause = _period()
+        while not self._stopped.wait(pause):
+            pause = _period()
             try:
                 if monotonic() - asked > RENEWED_FOR:
                     asked = monotonic()
                     mine = self._store.lock(LOCK, self._owner, LEASE)
                 if mine:
                     self._rounds()
-                self._failing = False
+                self._outage.over()
             except TransportError as error:
-                level = logging.DEBUG if self._failing else logging.WARNING
-                log.log(level, "maintenance: the store fails (%s)", error)
-                self._failing = True
+                pause = self._outage.failed(error)
         with suppress(TransportError):
             self._store.unlock(LOCK, self._owner)
 
@@ -61,6 +59,10 @@ class Upkeep:
         for _ in range(MOST_ROUNDS):
             if self._stopped.is_set() or not self._store.maintain(Maintain()).more:
                 return
+
+
+def _period() -> float:
+    return PERIOD * random.uniform(0.8, 1.2)
 
 
 __all__ = ["Upkeep"]

@@ -14,6 +14,7 @@ from time import monotonic
 from taskmq.errors import TransportError
 from taskmq.transport.base import Transport, Wait
 from taskmq.worker.bell import Bell
+from taskmq.worker.outage import Outage
 
 LONGEST_WAIT = 1.0
 SOON = 0.002
@@ -21,7 +22,7 @@ SOON = 0.002
 FALSE_ALARMS = 3
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.25
-FIRST_BACKOFF = 0.025
+FIRST_BACKOFF = 0.05
 LONGEST_BACKOFF = 2.0
 
 
@@ -37,7 +38,8 @@ class Waiter:
         self._heard = False
         self._stopped = False
         self._false_alarms = 0
-        self._failures = 0
+        self._outage = Outage("waiter: the store", FIRST_BACKOFF, LONGEST_BACKOFF)
+        self._backoff = 0.0
         self._soon = False
 
     # ── the fetch loop calls ──
@@ -78,25 +80,25 @@ class Waiter:
     def _wait(self) -> None:
         began = monotonic()
         self._soon = False
+        self._backoff = 0.0
         try:
             work = self._store.wait(self._params)
-        except TransportError:
-            self._failures += 1
+        except TransportError as error:
+            if not self._stopped:  # or it is the end of the store that has ended the wait
+                self._backoff = self._outage.failed(error)
             return
-        self._failures = 0
+        self._outage.over()
         self._soon = work and monotonic() - began < SOON
 
     def _pause(self) -> None:
         """After failures or false alarms."""
-        pause = pause_before(self._failures, self._false_alarms) * random.uniform(0.5, 1.0)
+        pause = self._backoff or pause_before(self._false_alarms) * random.uniform(0.5, 1.0)
         if pause and not self._stopped and self._go.wait(pause):
             self._go.ring()  # stopped meanwhile
 
 
-def pause_before(failures: int, false_alarms: int) -> float:
-    """Seconds to pause before the next wait, after so many failures or false alarms in a row."""
-    if failures:
-        return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures, 10))
+def pause_before(false_alarms: int) -> float:
+    """Seconds to pause before the next wait, after so many false alarms in a row."""
     if false_alarms >= FALSE_ALARMS:
         return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(false_alarms - FALSE_ALARMS, 10))
     return 0.0

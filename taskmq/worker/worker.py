@@ -43,7 +43,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Lock, Thread
 from time import monotonic, time_ns
@@ -61,29 +61,25 @@ from taskmq.worker.fetch import Fetch
 from taskmq.worker.handoff import Desk
 from taskmq.worker.heartbeat import Heartbeat
 from taskmq.worker.home import find_home, refuse_inside
+from taskmq.worker.interpreter import SWITCH_INTERVAL, switching
 from taskmq.worker.loop import LoopThread
 from taskmq.worker.news import News
 from taskmq.worker.options import MAX_GRACE, check_options, unenforced_timeouts
+from taskmq.worker.os_signals import SignalWaiter
 from taskmq.worker.pools import Pool
 from taskmq.worker.service import Services
 from taskmq.worker.settling import Settling
 from taskmq.worker.shutdown import Shutdown
-from taskmq.worker.signals import Attention
 from taskmq.worker.stats import Stats
 from taskmq.worker.upkeep import Upkeep
 from taskmq.worker.wait import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from taskmq.app import App
     from taskmq.worker.frames import Hello
 
 log = logging.getLogger("taskmq.worker")
 
-SWITCH_INTERVAL = 0.001
-"""``sys.setswitchinterval`` of a process that is a worker and nothing else: +19 to +27 % for short CPU tasks with one
-handler thread, and the fetch thread gets the interpreter sooner. Never set when embedded: the process is not ours."""
 JOIN = 1.0
 """Seconds to wait for each service thread at the end; a store that hangs must not hold up the exit."""
 HANGING = 10.0
@@ -158,7 +154,7 @@ class Worker:
         self._starting = Lock()
         self._ending = Lock()
         self._finished = Event()
-        self._attention = Attention(self._shutdown.ask, lambda: self._shutdown.ask(0.0))
+        self._signals = SignalWaiter(self._shutdown.ask, lambda: self._shutdown.ask(0.0))
 
     def __repr__(self) -> str:
         return f"<Worker {self.name}>"
@@ -207,7 +203,7 @@ class Worker:
     def ask_to_stop(self, grace: Duration | None = None) -> None:
         """Begin to stop and return at once. Asking again can only shorten the grace."""
         self._shutdown.ask(None if grace is None else seconds("grace", grace, 0.0, MAX_GRACE))
-        self._attention.ring()
+        self._signals.ring()
         if not self._started_at:
             self._finished.set()
 
@@ -259,10 +255,10 @@ class Worker:
         """Work until SIGTERM or SIGINT, then stop; the second signal ends now. Returns the exit code: 0, or 1 when one
         of the worker's threads has died.
         """
-        with self._attention as attention, _switching(SWITCH_INTERVAL):
+        with self._signals as signals, switching(SWITCH_INTERVAL):
             self.start()
             while not self._finished.is_set():
-                attention.wait(self._patience())
+                signals.wait(self._patience())
                 if monotonic() > self._shutdown.latest_end + HANGING:
                     log.critical("worker %s: the store hangs; leaving without its answer", self.name)
                     return 1
@@ -330,7 +326,7 @@ class Worker:
             self._finish()
         finally:
             self._finished.set()
-            self._attention.ring()
+            self._signals.ring()
 
     def _ask_after_failure(self) -> None:
         """Stop while leases still hold, even if it was the heartbeat that died."""
@@ -423,16 +419,6 @@ def _config_in(store: Store, queue: str) -> QueueConfig:
     """The queue's settings as they stand: a weight given by name must not change the others."""
     found = store.stats([queue])
     return found[0].config if found else QueueConfig()
-
-
-@contextmanager
-def _switching(interval: float) -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(interval)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 __all__ = ["Worker"]

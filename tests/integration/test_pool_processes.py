@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskmq import App, ConfigError, InvalidArgument, TaskFailed, TaskState
+from taskmq import App, ConfigError, InvalidArgument, Retry, TaskFailed, TaskState
 from taskmq.outcome import Yield
 from taskmq.testing.faulty import Faulty
 from taskmq.testing.signals import PATIENCE
 from taskmq.transport.base import Maintain, Reserve
 from taskmq.transport.registry import open_store
+from taskmq.worker.enforcement import Enforcement
+from taskmq.worker.process import Process
 from taskmq.worker.worker import Worker
 
 LONG = 3 * PATIENCE
@@ -81,6 +87,15 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def of_children() -> list[str]:
+    """The descriptors of this process that are of the kinds a worker has for each child: three for one."""
+    found = []
+    for entry in os.scandir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the scan itself
+            found.append(os.readlink(entry.path))
+    return sorted(kind.split(":[")[0] for kind in found if re.match(r"socket:|anon_inode:.?pidfd|/memfd:taskmq", kind))
 
 
 def wait_until_gone(pid: int) -> None:
@@ -235,6 +250,39 @@ def test_a_child_that_dies_idle_is_replaced(crew: MakeCrew, caplog: pytest.LogCa
     assert "between two tasks" in caplog.text
 
 
+def test_a_kill_from_outside_is_not_taken_for_the_timeout(crew: MakeCrew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task with a timeout whose process is killed by another, as by a kernel short of memory, has not timed out."""
+    seen = threading.Event()
+    begun = Enforcement.begun
+    monkeypatch.setattr(Enforcement, "begun", lambda *args: (begun(*args), seen.set()))
+    one = crew()
+    handle = one.tasks.wait.using(timeout=60, retry=Retry(max_attempts=1)).enqueue("a")
+    with one.worker() as worker:
+        ((_, pid),) = one.wire.wait()
+        assert seen.wait(LONG)
+        os.kill(int(pid), signal.SIGKILL)
+        assert worker.drain(LONG)
+    assert one.app.get(handle.id).error == "ProcessDied: the process that ran it was killed by SIGKILL"
+
+
+def test_a_child_that_is_gone_leaves_no_descriptor_behind(crew: MakeCrew) -> None:
+    """Socket, pidfd and shared memory of a child are given back when it has died, and of all when the worker stops."""
+    one = crew()
+    before = of_children()
+    gc.disable()  # nothing of a child is part of a circle, so nothing of it waits for the collector
+    try:
+        with one.worker(1) as worker:
+            one.tasks.where.enqueue().result(timeout=LONG)
+            assert len(of_children()) == len(before) + 3
+            for _ in range(3):
+                one.tasks.crash.enqueue("SIGKILL").result(timeout=LONG)
+                assert len(of_children()) == len(before) + 3
+            assert worker.drain(LONG)
+        assert of_children() == before
+    finally:
+        gc.enable()
+
+
 def test_children_leave_signals_to_the_worker(crew: MakeCrew) -> None:
     """SIGINT and SIGTERM of a terminal or a service manager do not end what a child runs."""
     one = crew()
@@ -268,6 +316,32 @@ def test_a_hard_timeout_ends_one_task_and_one_child(crew: MakeCrew) -> None:
     assert {one.app.get(handle.id).attempt for handle in others} == {1}
     assert said[0][0] == "hang"
     assert said[0][1] not in {line[2] for line in said[1:]}
+
+
+def test_a_child_that_does_not_freeze_is_not_killed_but_tried_again(
+    crew: MakeCrew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout kills nothing that may still run on: a child that cannot be frozen is thawed, and frozen later."""
+    acts: list[str] = []
+    freeze, thaw, kill = Process.freeze, Process.thaw, Process.kill
+
+    def hardly_freeze(process: Process) -> bool:
+        acts.append("freeze")
+        return freeze(process) and acts.count("freeze") > 2
+
+    monkeypatch.setattr(Process, "freeze", hardly_freeze)
+    monkeypatch.setattr(Process, "thaw", lambda process: (acts.append("thaw"), thaw(process)))
+    monkeypatch.setattr(Process, "kill", lambda process: (acts.append("kill"), kill(process)))
+    one = crew()
+    hung, then = one.tasks.hang.enqueue(), one.tasks.where.enqueue()
+    with one.worker() as worker:
+        assert worker.drain(LONG)
+        *before, last, end = acts
+    assert (last, end) == ("freeze", "kill")
+    assert len(before) >= 4
+    assert before == ["freeze", "thaw"] * (len(before) // 2)
+    assert (one.app.get(hung.id).error or "").startswith("TimeoutError")
+    assert one.app.get(then.id).attempt == 1
 
 
 @pytest.mark.parametrize("block", [False, True])

@@ -60,6 +60,40 @@ def test_only_what_starts_is_marked(site: MakeSite) -> None:
         assert worker.drain(10)
 
 
+@POOLS
+def test_a_last_attempt_that_is_cancelled_before_its_start_is_marked_once_at_most(site: MakeSite, pool: str) -> None:
+    """The store's refusal to let a last attempt start is final: it goes back, and the store is not asked again."""
+    one = site()
+    app: App = one.app
+    gate = Gate()
+    ran: list[int] = []
+
+    @app.task
+    def work() -> None:
+        gate.pass_through()
+
+    @app.task(retry=Retry(max_attempts=1))
+    def once() -> None:
+        ran.append(1)
+
+    work.enqueue()
+    held = once.enqueue()
+    with app.worker(pool=pool, concurrency=1, prefetch=8) as worker:
+        gate.arrivals.wait()
+        app.store.cancel([held.id])
+        gate.open()
+        assert worker.drain(10)
+    marks = [
+        item
+        for call in one.faulty.answered("extend")
+        for item in call.params[0].items
+        if item.started and item.delivery.id == held.id
+    ]
+    assert len(marks) <= 1
+    assert not ran
+    assert app.get(held.id).state is TaskState.CANCELLED
+
+
 def test_an_earlier_attempt_costs_no_extra_call(site: MakeSite) -> None:
     """A task with attempts left starts without telling the store first."""
     one = site()

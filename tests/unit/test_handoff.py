@@ -80,6 +80,18 @@ def test_cleared_jobs_go_before_all_others() -> None:
     assert list(taken(desk)) == ["marked", "urgent"]
 
 
+def test_a_gate_is_forgotten_when_it_is_opened() -> None:
+    """A job whose mark is answered no longer holds its gate, which may hold the job: nothing would free the two."""
+    desk = Desk(1)
+    marked = job()
+    gate = threading.Lock()
+    gate.acquire()
+    desk.send_mark(marked, gate)
+    desk.let_go(desk.marks.popleft())
+    assert not gate.locked()
+    assert marked.gate is None
+
+
 def test_take_back_returns_the_last_first() -> None:
     """What goes back goes from the tail: least urgent first, the latest first."""
     desk = Desk(1)

@@ -10,15 +10,14 @@ Plain functions would block the loop and all coroutines with it. They run in thr
 are first needed; each takes a place like a coroutine, so there are never more than ``concurrency`` of both together. A
 coroutine that blocks delays its neighbours, and loses no lease: the heartbeat is not on the loop.
 
-What other threads have to say (a job was marked, a plain function has ended) lies in ``_inbox``, and the loop is called
-once for as much as lies there: waking it costs a system call.
+What other threads have to say (a job was marked, a plain function has ended) lies in the ``Mailbox``, and the loop
+is called once for as much as lies there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Semaphore
@@ -30,6 +29,7 @@ from taskmq.worker.drive import Drive
 from taskmq.worker.executor import Execution, Executor
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import Job
+from taskmq.worker.mailbox import Mailbox
 from taskmq.worker.pools.base import Pool
 from taskmq.worker.pools.threads import run
 from taskmq.worker.settling import YIELD
@@ -49,24 +49,22 @@ Found = tuple[int, Job]
 
 
 class AsyncioPool(Pool):
-    """Runs jobs on the worker's event loop. Everything is the loop's own but ``_inbox``, ``_rung`` and ``_parked``."""
+    """Runs jobs on the worker's event loop. Everything is the loop's own but ``_mail``."""
 
     def __init__(self, desk: Desk, executor: Executor, loop: LoopThread) -> None:
         super().__init__(desk, executor)
         self._thread = loop
         self._free = list(reversed(range(len(desk.running))))
         self._looking = False
-        self._parked = False
-        self._inbox: deque[tuple[int, Job | None]] = deque()
+        self._mail: Mailbox[tuple[int, Job | None]] = Mailbox(self._wake)
         """Places with the job to go on with, or with None: the place is free."""
-        self._rung = False
         self._runners: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly only
 
     def start(self, services: Services, fetch: Fetch, ended: Callable[[], None]) -> None:
         """Start the loop's thread, and have it look for jobs."""
         self._functions = _Functions(services, self._run_function)
         self._loop = self._thread()
-        self._ring()
+        self._mail.ring()
 
     def stop(self, timeout: float) -> None:
         """Let the threads of plain functions go. The loop is the worker's, who stops it."""
@@ -74,34 +72,22 @@ class AsyncioPool(Pool):
 
     # ── from any thread ──
 
-    def release(self) -> None:
-        """The desk has jobs; called as a parked thread's lock would be."""
-        self._parked = False
-        self._ring()
-
-    def report(self, place: int, job: Job | None) -> None:
-        """Go on with this job in this place; None: the place is free."""
-        self._inbox.append((place, job))
-        self._ring()
-
-    def _ring(self) -> None:
-        if not self._rung:
-            self._rung = True
-            try:
-                self._loop.call_soon_threadsafe(self._listen)
-            except RuntimeError:  # the loop is closed
-                pass
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._listen)
+        except RuntimeError:  # the loop is closed
+            pass
 
     # ── on the loop ──
 
     def _listen(self) -> None:
-        self._rung = False  # before looking, so that whoever comes now rings again
+        self._mail.opened()
         self._go_on()
 
     def _go_on(self) -> None:
         """See to it that somebody looks for jobs, if there may be any that can start."""
-        open_ = self._free and not self._parked and not self._desk.closed
-        if not self._looking and (self._inbox or open_):
+        open_ = self._free and not self._mail.parked and not self._desk.closed
+        if not self._looking and (self._mail.letters or open_):
             self._looking = True
             runner = self._loop.create_task(self._run())
             self._runners.add(runner)
@@ -139,8 +125,9 @@ class AsyncioPool(Pool):
 
     def _next(self) -> Found | None:
         """The next job and its place; None when there is none or no place."""
-        while self._inbox:
-            place, job = self._inbox.popleft()
+        letters = self._mail.letters
+        while letters:
+            place, job = letters.popleft()
             if job is not None:
                 return place, job
             self._free.append(place)
@@ -148,20 +135,18 @@ class AsyncioPool(Pool):
             job = self._desk.look()
             if job is not None:
                 return self._free.pop(), job
-            self._parked = True  # before it is true: the desk may release at once
-            if self._desk.park(self):
+            if self._mail.park(self._desk):
                 return None
-            self._parked = False
         return None
 
     def _begin(self, place: int, job: Job) -> Drive | None:
         """Start a job; the drive if it waits for something. Never raises."""
-        if not job.cleared and job.gate is None:
-            self._desk.send_mark(job, _Marked(self, place, job))
-            return None
         now = monotonic()
-        if not job.startable(now):
+        if not job.startable(now):  # also what the store has refused to mark
             self._end(place, job, YIELD)
+            return None
+        if not job.cleared:
+            self._desk.send_mark(job, self._mail.gate((place, job)))
             return None
         try:
             task = self._executor.handler(job.delivery)
@@ -196,27 +181,12 @@ class AsyncioPool(Pool):
         if following is None:
             self._free.append(place)
         else:
-            self._inbox.append((place, following))
+            self._mail.letters.append((place, following))
 
     # ── in threads of plain functions ──
 
     def _run_function(self, place: int, job: Job) -> None:
-        self.report(place, run(job, self._desk, self._executor, place))
-
-
-class _Marked:
-    """The gate of a job that is being marked in the store; its place waits with it."""
-
-    __slots__ = ("_job", "_place", "_pool")
-
-    def __init__(self, pool: AsyncioPool, place: int, job: Job) -> None:
-        self._pool = pool
-        self._place = place
-        self._job = job
-
-    def release(self) -> None:
-        """The answer is known."""
-        self._pool.report(self._place, self._job)
+        self._mail.put((place, run(job, self._desk, self._executor, place)))
 
 
 class _Functions:

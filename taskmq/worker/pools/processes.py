@@ -10,6 +10,9 @@ One thread of the worker, *children*, speaks with all child processes over socke
 jobs from the desk like a handler thread and returns their outcomes to it. Fetching, settling, leases and shutdown are
 what they are for the other pools.
 
+Which child gets how many jobs is decided in ``dispatch.py``, timeouts and cancels are enforced by ``enforcement.py``,
+and children are started and replaced by ``nursery.py``; here is the thread that calls them, and what children say.
+
 What is authoritative. ``Child.flying`` holds every job that was sent and has not come back; only this thread changes
 it. Numbers name jobs, and grow over all children. Which job a child runs stands in its *black box* (``blackbox.py``),
 memory that the child shares with us and that survives it.
@@ -32,9 +35,10 @@ to the desk, in order, blamed for nothing.
 
 Force. A timeout ends a process, and must end it in the right task. Between our look into the box and our SIGKILL the
 child may end that task and begin the next. So it is *frozen* first (SIGSTOP), then we look, then it is killed or
-thawed. A coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it
-block, it is killed like the others. A cancel tells the handler first (``current().cancelled``, CancelledError), and
-kills 0.2 s later.
+thawed. One that does not stop within 50 ms, since it hangs in the kernel, is thawed and tried again a moment later. A
+coroutine has a second longer than its timeout, since its own event loop ends it, with a traceback; should it block, it
+is killed like the others. A cancel tells the handler first (``current().cancelled``, CancelledError), and kills 0.2 s
+later.
 
 Recycling. A child that has run ``max_tasks`` tasks, or that has more than ``max_memory`` in memory after a batch, is
 replaced. Its successor is started ahead and stands by, so there is no gap: with half of its tasks left, or when it has
@@ -59,21 +63,22 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from taskmq.worker import frames
-from taskmq.worker.children import Child, ProcessDied, Slot
-from taskmq.worker.failure import Interrupted
+from taskmq.worker.children import Child, Slot
+from taskmq.worker.dispatch import Dispatch
+from taskmq.worker.enforcement import Enforcement
 from taskmq.worker.handoff import Desk
 from taskmq.worker.jobs import NEVER, Job
+from taskmq.worker.mailbox import Mailbox
 from taskmq.worker.nursery import Nursery
 from taskmq.worker.pools.base import Pool
-from taskmq.worker.prefetch import COMPANY, FILL, HOLD, SHORTEST, smooth
-from taskmq.worker.settling import YIELD, given_up
+from taskmq.worker.prefetch import COMPANY, HOLD
+from taskmq.worker.settling import YIELD
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -85,15 +90,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskmq.worker")
 
-BATCH = 64
-"""Most jobs in one batch."""
-BATCH_BYTES = 1 << 18
 LOOK = 0.003
 """Seconds between two looks at children that have more than they run."""
-LAST_MOMENT = 0.2
-"""Seconds between telling a handler to stop and killing its process."""
-COROUTINE_MOMENT = 1.0
-"""Seconds that a coroutine has beyond its timeout, to be ended by its event loop."""
 ANSWERS = 0.05
 """Seconds that the children have to return what they hold when the worker stops, before it goes back without theirs."""
 
@@ -112,21 +110,17 @@ class ProcessesPool(Pool):
     ) -> None:
         super().__init__(desk, executor)
         self._news = news
-        self._max_tasks = max_tasks
         self._selector = selectors.DefaultSelector()
         self._nursery = Nursery(desk, executor, hello, self._selector, max_tasks, max_memory)
         self._nursery.on_line, self._nursery.on_death = self._on_line, self._on_death
         self._pipe = (-1, -1)
-        self._rung = False
-        self._parked = False
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._number = 0
-        self._run_time: float | None = None
+        self._mail: Mailbox[Callable[[], None]] = Mailbox(self._wake)
+        self._dispatch = Dispatch(desk, self._nursery, self._mail, max_tasks)
+        self._force = Enforcement(executor)
         self._withdrawing = False
         self._awaited: set[Child] = set()
         self._await_until = 0.0
-        self._returned: list[tuple[int, Job]] = []
-        self._abandoned = False
+        self._returned: dict[int, Job] = {}
         self._over = False
         self._thread: Thread | None = None
         self._end_at = 0.0
@@ -137,29 +131,18 @@ class ProcessesPool(Pool):
         self._pipe = os.pipe()
         for end in self._pipe:
             os.set_blocking(end, False)
-        self._rung = False
+        self._mail.opened()  # what was rung before there was a pipe was not heard
         self._thread = services.start("children", self._serve)
 
     # ── from other threads ──
 
-    def release(self) -> None:
-        """The desk has jobs; called as a parked thread's lock would be."""
-        self._parked = False
-        self._ring()
-
-    def _tell(self, what: Callable[[], None]) -> None:
-        self._inbox.append(what)
-        self._ring()
-
-    def _ring(self) -> None:
-        if not self._rung:
-            self._rung = True
-            with suppress(OSError):  # full is as good as rung; closed: nobody listens any more
-                os.write(self._pipe[1], b"\0")
+    def _wake(self) -> None:
+        with suppress(OSError):  # full is as good as rung; closed: nobody listens any more
+            os.write(self._pipe[1], b"\0")
 
     def cancel(self, job: Job) -> None:
         """Tell the handler, and end its process a moment later if it still runs."""
-        self._tell(lambda: self._cancel(job))
+        self._mail.put(lambda: self._cancel(job))
 
     def overdue(self, now: float) -> None:
         """Timeouts are enforced here. What the heartbeat needs is who runs, and what they say of their progress."""
@@ -168,24 +151,25 @@ class ProcessesPool(Pool):
             if child is None:
                 continue
             number, at = child.process.box.started()
-            job, _ = child.flying.get(number, (None, 0.0))
-            if job is None:
+            flight = child.flying.get(number)
+            if flight is None:
                 continue
+            job = flight.job
             if not job.started:
                 job.started = at
             noted = child.process.box.noted()
-            if noted is not None and noted[0] == number and noted != child.noted:
+            if noted is not None and noted.number == number and noted != child.noted:
                 child.noted = noted
-                self._news.tell(job.delivery, noted[1])
+                self._news.tell(job.delivery, noted.progress)
 
     def withdraw(self) -> None:
         """Have all children return what they have not started."""
         self._withdrawing = True
-        self._tell(self._withdraw)
+        self._mail.put(self._withdraw)
 
     def abandon(self) -> None:
         """Kill every child that runs something: what is given back must not run in two places."""
-        self._abandoned = True
+        self._force.abandoned = True
         for slot in self._nursery.slots:
             if slot.child is not None and slot.child.flying:
                 slot.child.process.kill()
@@ -194,7 +178,7 @@ class ProcessesPool(Pool):
         """Let the children leave; kill those that have not left in time."""
         self._end_at = monotonic() + timeout
         self._over = True
-        self._ring()
+        self._mail.ring()
         if self._thread is not None:
             self._thread.join(timeout + 1.0)
         pipe, self._pipe = self._pipe, (-1, -1)
@@ -219,11 +203,12 @@ class ProcessesPool(Pool):
             key.data(events)
 
     def _listen(self, events: int) -> None:
-        self._rung = False  # before looking, so that whoever comes now rings again
+        self._mail.opened()
         with suppress(BlockingIOError):
             os.read(self._pipe[0], 4096)
-        while self._inbox:
-            self._inbox.popleft()()
+        letters = self._mail.letters
+        while letters:
+            letters.popleft()()
 
     def _turn(self, now: float) -> None:
         """What does not announce itself, and what can be done now."""
@@ -237,7 +222,7 @@ class ProcessesPool(Pool):
             self._awaited.clear()
             self._give_back()
         if not self._desk.closed:
-            self._dispatch(now)
+            self._dispatch.dispatch(now)
 
     def _patience(self) -> float | None:
         """Seconds until there may be something to see without an event."""
@@ -265,45 +250,24 @@ class ProcessesPool(Pool):
         if number != child.running and number in child.flying:
             self._has_started(slot, child, number, at)
         if child.deadline is not None and now >= child.deadline:
-            self._end_by_force(slot, child)
+            self._hear(slot, child, self._force.end(child))
             return
         if now - child.heard > COMPANY and not child.poked and len(child.flying) > 1:
             child.poked = True
             child.process.send(frames.frame(frames.Flush()))
         if not child.revoking and len(child.flying) > 1:
-            waiting = next((sent for key, (_, sent) in child.flying.items() if key != child.running), now)
+            waiting = next((flight.sent for key, flight in child.flying.items() if key != child.running), now)
             if now - waiting > HOLD:
                 self._take_back(child)
 
     def _has_started(self, slot: Slot, child: Child, number: int, at: float) -> None:
-        job, _ = child.flying[number]
+        job = child.flying[number].job
         child.running = number
         job.started = at
         self._desk.running[slot.place] = job
-        bound = self._executor.bound(job.delivery)
-        child.deadline = None
-        if bound is not None:
-            seconds, coroutine = bound
-            child.deadline = at + seconds + (COROUTINE_MOMENT if coroutine else 0.0)
-            text = f"the attempt took longer than its timeout of {seconds:g} s; the process that ran it was killed"
-            child.verdict = number, TimeoutError(text), False
+        self._force.begun(child, job, at)
         if job.usable_until == NEVER:  # its lease was lost, or it was cancelled, while it was on its way
-            self._cancel(job)
-
-    def _end_by_force(self, slot: Slot, child: Child) -> None:
-        """The deadline of the running job is over: kill the process, if it still runs that one."""
-        child.deadline = None
-        number = child.running
-        process = child.process
-        process.freeze()
-        said, _ = process.receive()
-        still = child.verdict is not None and child.verdict[0] == number
-        self._hear(slot, child, said)
-        ended = number not in child.flying or any(message.number == number for message in process.unsent())
-        if still and not ended:
-            process.kill()
-        else:
-            process.thaw()
+            self._force.cancel(child)
 
     def _cancel(self, job: Job) -> None:
         for slot in self._nursery.slots:
@@ -311,14 +275,12 @@ class ProcessesPool(Pool):
             if child is None:
                 continue
             number, at = child.process.box.started()
-            if child.flying.get(number, (None,))[0] is not job:
+            flight = child.flying.get(number)
+            if flight is None or flight.job is not job:
                 continue
             if child.running != number:
                 self._has_started(slot, child, number, at)
-            if child.verdict is None or not child.verdict[2]:
-                child.process.send(frames.frame(frames.Cancel(number)))
-                child.deadline = monotonic() + LAST_MOMENT
-                child.verdict = number, Interrupted("cancelled by the worker; its process was ended"), True
+            self._force.cancel(child)
 
     # ── what children say ──
 
@@ -358,14 +320,14 @@ class ProcessesPool(Pool):
                 log.error("a child process cannot import the app: %s\n%s", message.error, message.traceback)
                 self._nursery.complaint = message.error
         if count:
-            self._run_time = smooth(self._run_time, time / count, count)
+            self._dispatch.learn(time / count, count)
 
     def _ended(self, slot: Slot, child: Child, message: frames.Ended) -> float | None:
         """How long it ran; None if it was not started, or has been heard of before."""
-        flew = child.flying.pop(message.number, None)
-        if flew is None:
+        flight = child.flying.pop(message.number, None)
+        if flight is None:
             return None  # told twice: once over the socket and once by the box
-        job = flew[0]
+        job = flight.job
         child.distrust = False
         if message.number == child.running:
             child.deadline = child.verdict = None
@@ -375,15 +337,8 @@ class ProcessesPool(Pool):
         if message.started:
             job.started = message.started
             ran = message.ended - message.started
-        following = self._desk.done(job, message.outcome)
-        if following is not None:
-            self._desk.put_back([following])
+        self._desk.end(job, message.outcome)
         return ran
-
-    def _return(self, job: Job, outcome: Any) -> None:
-        following = self._desk.done(job, outcome)
-        if following is not None:
-            self._desk.put_back([following])
 
     # ── taking back ──
 
@@ -393,12 +348,12 @@ class ProcessesPool(Pool):
 
     def _came_back(self, child: Child, numbers: list[int]) -> None:
         child.revoking = False
-        back = [(number, child.flying.pop(number)[0]) for number in numbers if number in child.flying]
+        back = {number: child.flying.pop(number).job for number in numbers if number in child.flying}
         child.count -= len(back)
         if not self._withdrawing:
-            self._desk.put_back([job for _, job in back])
+            self._desk.put_back(list(back.values()))
             return
-        self._returned += back
+        self._returned |= back
         self._awaited.discard(child)
         if not self._awaited:
             self._give_back()
@@ -411,115 +366,10 @@ class ProcessesPool(Pool):
 
     def _give_back(self) -> None:
         """Return what has come back from all children: last first, as it was sent."""
-        for _, job in sorted(self._returned, key=lambda one: one[0], reverse=True):
-            self._desk.done(job, YIELD)
-        self._returned = []
+        for number in sorted(self._returned, reverse=True):
+            self._desk.done(self._returned[number], YIELD)
+        self._returned = {}
         self._desk.wake()
-
-    # ── sending ──
-
-    def _dispatch(self, now: float) -> None:
-        """Give jobs to the children that have room, those first that have least."""
-        desk = self._desk
-        while True:
-            open_ = [(len(child.flying), slot.place, room, slot, child) for slot, child, room in self._rooms(now)]
-            if not open_:
-                return
-            if not desk.waiting():
-                if self._parked:
-                    return
-                self._parked = True  # before it is true: the desk may release at once
-                if desk.park(self):
-                    return
-                self._parked = False
-                continue
-            open_.sort(key=lambda one: one[:2])
-            share = -(-desk.offered() // len(open_))
-            for _, _, room, slot, child in open_:
-                if not self._fill(slot, child, min(room, share), now):
-                    return
-
-    def _rooms(self, now: float) -> list[tuple[Slot, Child, int]]:
-        found = []
-        for slot in self._nursery.slots:
-            child = slot.child
-            if child is not None:
-                room = self._room(child, now)
-                if room > 0:
-                    found.append((slot, child, room))
-        return found
-
-    def _room(self, child: Child, now: float) -> int:
-        if child.retiring or child.revoking or child.marking is not None or child.process.stuck or child.leaving:
-            return 0
-        left = BATCH if self._max_tasks is None else self._max_tasks - child.count
-        flying = len(child.flying)
-        if self._run_time is None or child.distrust:
-            return min(left, 1 - flying)
-        forecast = max(self._run_time, SHORTEST)
-        if child.running in child.flying:
-            forecast = max(forecast, now - child.flying[child.running][0].started)
-        batch = min(BATCH, int(FILL / forecast))
-        if not batch:
-            return min(left, 1 - flying)
-        return min(left, batch) if flying <= batch else 0
-
-    def _fill(self, slot: Slot, child: Child, room: int, now: float) -> bool:
-        """Send up to so many jobs; False when none could be sent because the next must wait for an idle child."""
-        items: list[frames.Work] = []
-        size = 0
-        desk = self._desk
-        ahead = True
-        while len(items) < room and size < BATCH_BYTES and (job := desk.look()) is not None:
-            if not job.startable(now):
-                self._return(job, YIELD)
-            elif not job.cleared:
-                if items or not child.idle:
-                    desk.put_back([job])
-                    ahead = False
-                else:
-                    self._mark(slot, child, job)
-                break
-            else:
-                self._add(items, child, job, now)
-                size += len(job.delivery.body)
-        self._post(slot, child, items)
-        return ahead or bool(items)
-
-    def _add(self, items: list[frames.Work], child: Child, job: Job, now: float) -> None:
-        self._number += 1
-        items.append(frames.work(self._number, job.usable_until, job.delivery))
-        child.flying[self._number] = job, now
-        child.count += 1
-
-    def _post(self, slot: Slot, child: Child, items: list[frames.Work]) -> None:
-        if items:
-            child.process.send(frames.frame(frames.Batch(items)))
-            if child.process.stuck:
-                self._nursery.watch(slot, child)
-
-    # ── last attempts ──
-
-    def _mark(self, slot: Slot, child: Child, job: Job) -> None:
-        """Have the store told that this starts now. The child is kept free for it: what is marked must run."""
-        child.marking = job
-        self._desk.send_mark(job, _Marked(self, slot, child, job))
-
-    def marked(self, slot: Slot, child: Child, job: Job) -> None:
-        """The store's answer is known."""
-        self._tell(lambda: self._start_marked(slot, child, job))
-
-    def _start_marked(self, slot: Slot, child: Child, job: Job) -> None:
-        child.marking = None
-        now = monotonic()
-        if not job.startable(now) or self._desk.closed:
-            self._return(job, YIELD)
-        elif slot.child is not child:  # it has died meanwhile
-            self._desk.put_back([job])
-        else:
-            items: list[frames.Work] = []
-            self._add(items, child, job, now)
-            self._post(slot, child, items)
 
     # ── the end of a child ──
 
@@ -535,32 +385,23 @@ class ProcessesPool(Pool):
 
     def _mourn(self, slot: Slot, child: Child, number: int, at: float, how: str) -> None:
         """Settle what flew: the running one by its verdict, the others unblamed."""
-        victim, _ = child.flying.pop(number, (None, 0.0))
+        victim = child.flying.pop(number, None)
         self._desk.running[slot.place] = None
-        rest = list(child.flying.items())
+        rest = {key: flight.job for key, flight in child.flying.items()}
         child.flying.clear()
         self._awaited.discard(child)
         if victim is None:
             log.warning("child %d %s between two tasks; another takes its place", child.process.pid, how)
         else:
-            victim.started, victim.ended = at, monotonic()
-            self._return(victim, self._verdict(child, number, victim, how))
+            job = victim.job
+            job.started, job.ended = at, monotonic()
+            self._desk.end(job, self._force.outcome(child, number, job, how))
         if self._withdrawing:
-            self._returned += [(key, job) for key, (job, _) in rest]
+            self._returned |= rest
             if not self._awaited:
                 self._give_back()
         else:
-            self._desk.put_back([job for _, (job, _) in rest])
-
-    def _verdict(self, child: Child, number: int, job: Job, how: str) -> Any:
-        if self._abandoned:
-            return given_up(job)
-        if child.verdict is not None and child.verdict[0] == number and "SIGKILL" in how:
-            _, error, told = child.verdict
-        else:
-            error, told = ProcessDied(f"the process that ran it {how}"), False
-        log.error("child %d %s in task %s (%s)", child.process.pid, how, job.delivery.id, job.delivery.handler)
-        return self._executor.perished(job.delivery, error, told=told)
+            self._desk.put_back(list(rest.values()))
 
     # ── the end ──
 
@@ -578,23 +419,9 @@ class ProcessesPool(Pool):
         for slot, child in self._nursery.all():
             child.process.kill()
             child.leaving = False
-            self._abandoned = self._withdrawing = True
+            self._force.abandoned = self._withdrawing = True
             with suppress(Exception):
                 self._dead(slot, child)
-
-
-class _Marked:
-    """The gate of a job that is being marked in the store."""
-
-    __slots__ = ("_for", "_pool")
-
-    def __init__(self, pool: ProcessesPool, slot: Slot, child: Child, job: Job) -> None:
-        self._pool = pool
-        self._for = slot, child, job
-
-    def release(self) -> None:
-        """The answer is known."""
-        self._pool.marked(*self._for)
 
 
 __all__ = ["ProcessesPool"]

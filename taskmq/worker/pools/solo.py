@@ -82,7 +82,7 @@ class SoloPool(Pool):
         if self._desk.closed and following is None:
             return None
         job = following or self._desk.look()
-        if job is not None and not job.cleared:
+        if job is not None and not job.cleared and job.startable(monotonic()):  # too late: run returns it
             self._desk.marks.append(job)
             return None
         return job

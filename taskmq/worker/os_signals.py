@@ -20,7 +20,7 @@ from typing import Any
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
-class Attention:
+class SignalWaiter:
     """While inside, calls ``first`` at the first of the signals and ``again`` at every later one.
 
     ``wait`` sleeps until a signal comes or another thread calls ``ring``. Entered outside the main thread it leaves
@@ -36,7 +36,7 @@ class Attention:
         self._before: dict[signal.Signals, Any] = {}
         self._wakeup_before = -1
 
-    def __enter__(self) -> Attention:
+    def __enter__(self) -> SignalWaiter:
         self._pipe = read, write = os.pipe()
         os.set_blocking(read, False)
         os.set_blocking(write, False)  # as set_wakeup_fd demands; a full pipe wakes as well as a fuller one would
@@ -77,4 +77,4 @@ class Attention:
         (self._first if self._seen == 1 else self._again)()
 
 
-__all__ = ["Attention"]
+__all__ = ["SIGNALS", "SignalWaiter"]
