@@ -107,12 +107,10 @@ class Context:
         store, where ``task show`` and the handle's ``info`` find it. What is said in a task's last second may not get
         there; its end does.
 
-        Raises InvalidArgument for numbers that are negative, not finite or no numbers, and for a longer note.
+        Raises InvalidArgument for numbers that are negative, not finite or no numbers, and for a note that is longer
+        or has no UTF-8 form.
         """
-        if note is not None and (not isinstance(note, str) or len(note) > MAX_NOTE):
-            what = f"{len(note):,} characters long" if isinstance(note, str) else repr(note)
-            raise InvalidArgument(f"the note of a progress is text of at most {MAX_NOTE} characters, not {what}")
-        said = Progress(_amount("done", done), None if total is None else _amount("total", total), note)
+        said = Progress(_amount("done", done), None if total is None else _amount("total", total), _note(note))
         if self._report is not None:
             self._report(self._delivery, said)
 
@@ -162,6 +160,18 @@ def _amount(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise InvalidArgument(f"{name} {value!r} of a progress is not a finite number from 0 upwards")
     return float(value)
+
+
+def _note(note: str | None) -> str | None:
+    if note is None:
+        return None
+    if not isinstance(note, str) or len(note) > MAX_NOTE:
+        what = f"{len(note):,} characters long" if isinstance(note, str) else repr(note)
+        raise InvalidArgument(f"the note of a progress is text of at most {MAX_NOTE} characters, not {what}")
+    try:
+        return note.encode().decode()  # a plain str, whatever subclass it came as
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"the note of a progress {note!a} has no UTF-8 form: {error.reason}") from None
 
 
 def _utc(us: int | None) -> datetime | None:

@@ -82,9 +82,7 @@ class QueueControl:
     def configure(self, **changes: Any) -> QueueConfig:
         """Change fields of its QueueConfig and return the new one; raises InvalidArgument for unknown or wrong ones."""
         refuse_unknown("queue setting", changes, (field.name for field in dataclasses.fields(QueueConfig)))
-        config = dataclasses.replace(self.stats().config, **changes)
-        self._store.configure_queues({self.name: config}, overwrite=True)
-        return config
+        return self._store.change_queue(self.name, changes)
 
     def purge(self) -> int:
         """Cancel everything that waits in it; running tasks go on. Returns how many tasks were cancelled."""

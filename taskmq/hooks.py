@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -38,9 +39,11 @@ class Hooks:
         setattr(self, event, (*getattr(self, event), hook))
 
     def fire(self, event: Event, *args: Any) -> None:
-        """Call the hooks of an event, in order. What they raise is logged."""
+        """Call the hooks of an event, in order. What they raise is logged, a SystemExit too; only Ctrl-C goes on."""
         for hook in getattr(self, event):
             try:
                 hook(*args)
-            except Exception:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                    raise
                 _log.exception("a hook of %s failed: %r", event, hook)

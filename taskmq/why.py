@@ -52,6 +52,8 @@ def _stopped(task: TaskInfo, queue: QueueStats, partition: PartitionInfo | None)
 
 def _retried(task: TaskInfo) -> str | None:
     if task.state is TaskState.RETRYING:
+        if not task.attempts or task.attempts[-1].attempt != task.attempt or task.attempts[-1].epoch != task.epoch:
+            return f"its handler asked to be run later; it is next at {_time(task.available_at)}"
         return f"its attempt {task.attempt} failed; it is tried again at {_time(task.available_at)}"
     return None
 

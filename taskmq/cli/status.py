@@ -27,7 +27,7 @@ _WORKER = ("worker", "host", "pid", "pool", "slots", "running", "held", "seen", 
 @click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=click.FloatRange(min=0.1, max=86400),
     default=2.0,
     show_default=True,
     help="How often, with --watch.",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
@@ -401,6 +401,13 @@ class Inspect(Protocol):
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers, ordered by id."""
+        ...
+
+    def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
+        """Change these fields of a queue's settings, and no others, in one step; the settings as they are now.
+
+        Raises InvalidArgument for a value that is wrong.
+        """
         ...
 
     def pause_queue(self, queue: str, paused: bool) -> None:

@@ -10,6 +10,8 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable
+from contextvars import copy_context
+from os import _exit, getpid
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,7 @@ class Executor:
         self._loop = loop
         self._rng = rng or Random()
         self._report = report
+        self._pid = getpid()
         self._running: dict[int, Execution] = {}  # by the id() of the delivery, which lives as long
 
     # ── from handler threads ──
@@ -93,9 +96,15 @@ class Executor:
         """Execute a delivery and say how it ended. Never raises."""
         try:
             attempt = self.prepare(delivery)
-            return self._attempt(attempt) if type(attempt) is Execution else attempt  # type: ignore[return-value]
+            if type(attempt) is not Execution:
+                return attempt  # type: ignore[return-value]
+            # In a context of its own: what a handler sets, the next task of this thread must not see.
+            ended = copy_context().run(self._attempt, attempt)
         except BaseException as error:  # whatever arguments, results or our own faults do, the worker goes on
-            return self.broken(delivery, error)
+            ended = self.broken(delivery, error)
+        if getpid() != self._pid:
+            _exit(0)  # a process that the handler forked: it is not the worker and must not speak for it
+        return ended
 
     def handler(self, delivery: Delivery) -> Task[..., Any] | None:
         """The handler of a delivery, if it is known here."""

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import logging
+import os
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskmq import Context, TaskMQError, current
+from taskmq import App, Context, Retry, TaskMQError, current
 from taskmq.codec import Envelope
 from taskmq.context import enter, leave
 from taskmq.message import Delivery
@@ -88,3 +91,83 @@ def test_log_records_carry_the_task(caplog: pytest.LogCaptureFixture) -> None:
         "attempt": 2,
     }
     assert context.log is context.log
+
+
+class Label(str):
+    """Text of a class of its own, as template engines have."""
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_a_note_reaches_the_store_as_plain_text_or_is_refused(tmp_path: Path, pool: str) -> None:
+    """No note can end the worker: one without a UTF-8 form is the handler's own error."""
+    app = App(f"sqlite:///{tmp_path}/q.db", lease=0.3)
+
+    @app.task(retry=Retry(max_attempts=1))
+    def told(kind: str) -> str:
+        if kind == "label":
+            current().progress(1, 2, Label("half"))
+            return "told"
+        current().progress(1, 2, "caf\udce9.txt")
+        return "never"
+
+    handles = [told.enqueue(kind) for kind in ("label", "surrogate")]
+    with app.worker(pool=pool) as worker:
+        assert worker.drain(20)
+    assert handles[0].result() == "told"
+    assert "has no UTF-8 form" in str(handles[1].info().error)
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_a_handler_s_context_variables_are_its_own(pool: str) -> None:
+    """What one task sets, the next one of the same thread does not see."""
+    tenant: ContextVar[str | None] = ContextVar("tenant", default=None)
+    seen: list[str | None] = []
+    app = App("memory://")
+
+    @app.task
+    def work(name: str) -> None:
+        seen.append(tenant.get())
+        tenant.set(name)
+
+    with app.worker(pool=pool, concurrency=1) as worker:
+        for name in ("a", "b", "c"):
+            work.enqueue(name)
+        assert worker.drain(20)
+    assert seen == [None, None, None]
+
+
+def test_a_process_that_a_handler_forks_does_not_speak_for_it(tmp_path: Path) -> None:
+    """Only the worker's own process tells how the task ended; the other one ends when the handler returns."""
+    app = App(f"sqlite:///{tmp_path}/q.db")
+
+    @app.task
+    def forks() -> str:
+        child = os.fork()
+        if child == 0:
+            return "child"
+        assert os.waitpid(child, 0)[1] == 0
+        return "parent"
+
+    handle = forks.enqueue()
+    with app.worker(concurrency=1) as worker:
+        assert worker.drain(20)
+    assert handle.result() == "parent"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), ValueError("x")], ids=repr)
+def test_a_hook_that_raises_changes_nothing(error: BaseException) -> None:
+    """Whatever it raises is logged, and the task ends as its handler has ended."""
+    app = App("memory://")
+
+    @app.on("after_run")
+    def hook(*_: Any) -> None:
+        raise error
+
+    @app.task
+    def work() -> str:
+        return "done"
+
+    handle = work.enqueue()
+    with app.worker(concurrency=1) as worker:
+        assert worker.drain(20)
+    assert handle.result() == "done"

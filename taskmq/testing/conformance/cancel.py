@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taskmq.clock import SECOND
 from taskmq.outcome import Dead, Defer, Retry, Yield
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import Kit
@@ -158,3 +159,13 @@ def cancel_takes_the_same_task_twice(kit: Kit) -> None:
     kit.advance(1)
     assert kit.cancel("A") == [CANCELLED]
     assert kit.info("A") == before
+
+
+def cancel_of_the_head_that_blocks_frees_its_partition(kit: Kit) -> None:
+    """What an ordered partition waits for is gone, so it waits no more (§6)."""
+    kit.publish("A", "B", partition="!x")
+    assert kit.claim() == ["A"]
+    kit.settle("A", Retry(300 * SECOND))
+    assert kit.claim(9) == []
+    kit.cancel("A")
+    assert kit.claim(9) == ["B"]

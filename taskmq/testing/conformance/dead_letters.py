@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from taskmq.outcome import Dead
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import Kit
 
@@ -161,3 +162,26 @@ def purge_deletes_ended_tasks_only(kit: Kit) -> None:
     assert kit.store.purge(ids) == 2
     states = kit.states("dead", "running", "done", "queued")
     assert states == [None, TaskState.RUNNING, None, QUEUED]
+
+
+def replay_takes_its_key_again(kit: Kit) -> None:
+    """One key, one task: while the revived task is unfinished its key is taken, whatever its life was (§7, §10)."""
+    for until in ("retention", "finished"):
+        kit.publish(f"A-{until}", key=until, key_until=until)
+        assert f"A-{until}" in kit.claim(9)
+        kit.settle(f"A-{until}", Dead("failed"))
+        assert kit.store.replay([kit.id(f"A-{until}")]) == [True]
+        first = kit.id(f"A-{until}")
+        (receipt,) = kit.publish(f"again-{until}", key=until, key_until=until)
+        assert (receipt.id, receipt.duplicate) == (first, True)
+
+
+def replay_leaves_a_key_to_who_took_it(kit: Kit) -> None:
+    """A key that another task has taken meanwhile stays that task's (§7)."""
+    kit.publish("A", key="k", key_until="finished")
+    assert kit.claim() == ["A"]
+    kit.settle("A", Dead("failed"))
+    (other,) = kit.publish("B", key="k", key_until="finished")
+    assert not other.duplicate
+    assert kit.store.replay([kit.id("A")]) == [True]
+    assert sorted(kit.work_off()) == ["A", "B"]

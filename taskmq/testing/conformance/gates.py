@@ -202,3 +202,12 @@ def max_running_is_exact_across_stores(kit: Kit) -> None:
     assert kit.claim(9, store=other) == ["T3"]
     kit.ack("T1")
     assert kit.claim(9, store=other) == ["T4"]
+
+
+def change_of_one_setting_leaves_the_others(kit: Kit) -> None:
+    """An operator's pause, and every other setting, survives a change of one (base.py, change_queue)."""
+    kit.configure(weight=3, max_running=2)
+    kit.store.pause_queue("q", True)
+    assert kit.store.change_queue("q", {"weight": 5}).paused
+    (stats,) = kit.store.stats(["q"])
+    assert (stats.config.weight, stats.config.max_running, stats.config.paused) == (5, 2, True)

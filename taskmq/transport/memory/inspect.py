@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from heapq import nlargest
+from typing import Any
 
 import msgspec
 
 from taskmq import codec
+from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.memory.core import MemoryCore
@@ -123,8 +126,18 @@ class MemoryInspect(MemoryCore):
             self._lift_hold(task)
         task.queue = target
         self._revive(task, next(self._seq), now)
+        self._take_key(task, now)
         self._work.notify_all()
         return True
+
+    def _take_key(self, task: TaskRecord, now: int) -> None:
+        """One key, one task: the revived one has its key again, unless another task has taken it meanwhile."""
+        message = task.message
+        if message.key is None or message.key_ttl is not None:
+            return
+        stored = self._keys.get((task.queue.name, message.key))
+        if stored is None or (stored[2] is not None and stored[2] <= now):
+            self._keys[task.queue.name, message.key] = (task.id, message.digest(), None)
 
     @staticmethod
     def _holds(task: TaskRecord) -> bool:
@@ -249,6 +262,15 @@ class MemoryInspect(MemoryCore):
             now = self._now()
             return [worker for worker, end in (self._workers[i] for i in sorted(self._workers)) if end > now]
 
+    def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
+        """Change some of a queue's settings."""
+        with self._lock:
+            self._now()
+            record = self._queue(queue)
+            record.configure(replace(record.settings(), **changes))
+            self._work.notify_all()
+            return record.settings()
+
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
         with self._lock:
@@ -292,6 +314,7 @@ class MemoryInspect(MemoryCore):
             flow.held_by = None
             if task is not None:
                 self._revive(task, task.seq, task.available_at)
+                self._take_key(task, now)
             else:
                 record.place(flow)
             self._work.notify_all()

@@ -451,10 +451,12 @@ class QueueRecord:
 
     def drop(self, task: TaskRecord) -> None:
         """Take a waiting task out for good: it is cancelled, expired or skipped."""
-        stood = task.place == task.WAITING
+        stood, flow = task.place == task.WAITING, task.flow
         self.leave(task)
         if stood:
             self._missed(task)
+        if flow is not None and flow.ordered and flow.blocked_until is not None and flow.blocked_seq == task.seq:
+            self.unblock(flow)  # its delay ends with it
 
     def _watch_expiry(self, task: TaskRecord) -> None:
         if task.expires_at is not None:

@@ -129,7 +129,7 @@ class MemoryTransport(MemorySettle):
             queues = [self._queue(name) for name in dict.fromkeys(params.queues)]
             more = False
             for queue in queues:
-                self._promote(queue, now)
+                more |= self._promote(queue, now) >= BATCH
                 more |= self._reap(queue, now, BATCH) >= BATCH
                 if self._expire(queue, now, BATCH) == BATCH:
                     return Reserved(deliveries=[], more=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
-from taskmq.queue import Limit
+from taskmq.queue import Limit, QueueConfig
 from taskmq.state import TaskState
 from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import CANCELLED, COUNT_DEAD, COUNT_READY, FAILED, KEY_WITH_TTL, RUNNING
@@ -45,6 +47,7 @@ def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool
         _revive(session, books[target], task_id, dead, session.next_seq(), now)
         if target != dead.queue and dead.idem_key is not None and dead.key_mode != KEY_WITH_TTL:
             session.free_keys([(dead.queue_id, dead.idem_key, task_id)])
+        _take_key(session, books[target], task_id, dead, now)
     return True
 
 
@@ -61,11 +64,30 @@ def _revive(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: i
     session.revive(task_id, seq, book.row, Place(book.lane_of(flow, handler_id), state, handler_id), available_at)
 
 
+def _take_key(session: Session, book: Book, task_id: str, dead: DeadLetter, now: int) -> None:
+    """One key, one task: the revived one has its key again, unless another task has taken it meanwhile."""
+    if dead.idem_key is None or dead.key_mode == KEY_WITH_TTL:
+        return
+    at = (book.row.queue_id, dead.idem_key)
+    taken = [row for row in session.find_keys([at]) if row[4] is None or row[4] > now]
+    if not taken:
+        session.write_keys([(*at, task_id, dead.digest or "", None)])
+
+
 def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
     flow = None if code is None else _flow(book, code)
     if flow is not None and flow.held_by == task_id:
         flow.held_by, flow.dirty = None, True
         book.place(flow)
+
+
+def change_queue(session: Session, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
+    """Change these fields of a queue's settings, and no others."""
+    (row,) = session.lock_queues([queue])
+    stored = session.queue_configs([queue]).get(queue) or QueueConfig()
+    config = replace(stored, **{"paused": bool(row.paused), **changes})
+    session.configure(row.queue_id, config)
+    return config
 
 
 def purge(session: Session, task_ids: Sequence[str], now: int) -> int:
@@ -102,6 +124,7 @@ def release_partition(session: Session, queue: str, code: str, now: int) -> bool
         if dead is not None:
             book.count(dead.handler_id, dead.priority, out=COUNT_DEAD)
             _revive(session, book, task_id, dead, dead.seq, dead.available_at)
+            _take_key(session, book, task_id, dead, now)
         else:
             book.place(flow)
     return True

@@ -197,6 +197,7 @@ class DeadLetter(NamedTuple):
     limit_n: int | None
     idem_key: str | None
     key_mode: int
+    digest: str | None
 
 
 class Place(NamedTuple):

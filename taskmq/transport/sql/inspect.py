@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from taskmq import codec
 from taskmq.clock import Clock, SystemClock
-from taskmq.queue import Limit
+from taskmq.queue import Limit, QueueConfig
 from taskmq.state import Progress, TaskInfo, TaskState
 from taskmq.transport.attempts import decode_log
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
@@ -98,6 +98,12 @@ class SqlInspect:
         infos = self._engine.read(lambda queries: queries.workers(self._clock.now()))
         workers = [_or_none(_decode_worker, info) for info in infos]
         return [worker for worker in workers if worker is not None]
+
+    def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
+        """Change some of a queue's settings."""
+        config = self._engine.write(lambda session: control.change_queue(session, queue, changes))
+        self._engine.signal()
+        return config
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""

@@ -144,6 +144,8 @@ def _out_of_line(book: Book, flow: FlowRow, task: TaskRow) -> None:
             flow.n_wait, flow.dirty = flow.n_wait - 1, True
         return
     book.count(task.handler_id, task.priority, out=COUNT_READY)
+    if flow.ordered and flow.blocked_seq == task.seq:  # its delay ends with it
+        flow.blocked_until, flow.blocked_seq, flow.dirty = None, None, True
     if task.state == PARKED and limit is not None:
         book.session.move([task.seq], READY)
         book.unpark(flow, limit, task)

@@ -39,12 +39,13 @@ COLUMNS = (
         "retention",
         "idem_key",
         "key_mode",
+        "digest",
         "tags",
     ),
 )
 RARE = COLUMNS.index("pmax")
 """From here on, columns that most tasks leave at their defaults …"""
-DEFAULTS = (None, None, None, None, None, None, None, None, None, 0, None)
+DEFAULTS = (None, None, None, None, None, None, None, None, None, 0, None, None)
 """… which are these."""
 
 
@@ -121,6 +122,7 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
         message.retention,
         message.key,
         _key_mode(message),
+        None if message.key is None else message.digest(),
         msgspec.json.encode(message.tags).decode() if message.tags else None,
     )
 

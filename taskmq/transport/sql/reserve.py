@@ -40,7 +40,7 @@ CLAIMED = (
 def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Reserved:
     """Claim the next tasks of queues whose books are open; first reaps and expires a batch each."""
     books = [opened[name] for name in dict.fromkeys(params.queues)]
-    more = False
+    more = any(book.promoted >= BATCH for book in books)
     for book in books:
         if book.row.lease_end is not None and book.row.lease_end <= now:
             more |= leases.reap(session, book, now, BATCH) >= BATCH

@@ -47,16 +47,16 @@ WHERE t.id IN (SELECT value FROM json_each(?)) AND namespace=?
 REQUEST_CANCEL = f"UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=? AND state={RUNNING}"
 DEAD_LETTER = f"""
 SELECT seq, available_at, q.name, h.queue_id, code, pweight, pmax, priority, handler_id, handler, version,
-  limit_key, limit_n, idem_key, key_mode
+  limit_key, limit_n, idem_key, key_mode, digest
 FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=? AND h.state={FAILED} AND namespace=?
 """
 REVIVE = """
 INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, pmax, epoch,
   max_attempts, replays, created_at, retention, handler, handler_id, version, limit_key, limit_n, idem_key, key_mode,
-  tags, attempt_log, body)
+  digest, tags, attempt_log, body)
 SELECT :seq, id, :queue, :state, :lane, priority, :aging, :available_at, code, pweight, pmax, epoch, max_attempts,
-  replays+1, created_at, retention, handler, :handler, version, limit_key, limit_n, idem_key, key_mode, tags,
-  attempt_log, body FROM taskmq_history WHERE id=:id
+  replays+1, created_at, retention, handler, :handler, version, limit_key, limit_n, idem_key, key_mode, digest,
+  tags, attempt_log, body FROM taskmq_history WHERE id=:id
 """
 DELETE_ENDED = "DELETE FROM taskmq_history WHERE id=?"
 PURGED = f"""

@@ -198,7 +198,7 @@ FROM json_each(:rows) j WHERE seq=json_extract(j.value, '$[0]')
 _KEPT = (
     *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
     *("replays", "created_at", "retention", "handler", "handler_id", "version", "limit_key", "limit_n", "pmax"),
-    *("progress", "idem_key", "key_mode", "tags", "body", "worker"),
+    *("progress", "idem_key", "key_mode", "digest", "tags", "body", "worker"),
 )
 _INTO_HISTORY = f"""
 INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, state, attempts, attempt_log, delete_at,
