@@ -1,0 +1,127 @@
+-- A task's record: one string for its whole life.
+--
+-- t:<id>  line 1  state, priority, seq (11 hex), spec (3 hex), then ",epoch,attempts,lease_until,hand,flags,started_at,worker"
+--         line 2  what is seldom set, a letter and a number each: c created_at, a available_at if later, m max_attempts if
+--                 not 3, e expires_at, d deadline_at, r retry_at, b blamed, x expiries, y replays, f finished_at,
+--                 z delete_at, w weight and n max_running of its partition, l limit's n, t retention, k life of its key
+--         line 3  "\t" and a letter before each text: h handler, v version, q queue, p partition, k key, l limit, g tags
+--         line 4  progress, line 5 result or reason, error and traceback: JSON
+--         the rest is the body, untouched
+-- state   D due later, A aside for a retry, W in line, P parked, R running; S F C E ended
+-- hand    batch (12 hex), group and position in it (5 digits each): who was claimed together (lease.py, blame)
+-- flags   1 started, 2 cancel requested
+-- log:<id>  the failed attempts, a line of JSON each
+--
+-- Lines and sets know a task by priority, seq, spec and id ("lm": sorts an aging line) or by seq, priority, spec and id
+-- ("ref": sorts what falls due at one time).
+
+-- @include queue
+
+local HOT = '^(.)(%d)(%x%x%x%x%x%x%x%x%x%x%x)(%x%x%x),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
+  .. '([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()'
+local COLD = {'c', 'a', 'm', 'e', 'd', 'r', 'b', 'x', 'y', 'f', 'z', 'w', 'n', 'l', 't', 'k'}
+local T = {} -- tasks by id; false: there is none
+local changed = {}
+
+local function parse(id, rec)
+  local st, prio, seq, spec, epoch, attempts, lease, hand, flags, started, worker, cold, texts, progress, outcome, body =
+    match(rec, HOT)
+  if not st then return false end
+  local c, x = {}, {}
+  for k, v in gmatch(cold, '(%a)(%d+)') do c[k] = tonumber(v) end
+  for k, v in gmatch(texts, '\t(%a)([^\t]*)') do x[k] = v end
+  return {
+    id = id, st = st, prio = tonumber(prio), seqx = seq, specx = spec, spec = tonumber(spec, 16), epoch = tonumber(epoch),
+    attempts = tonumber(attempts), lease = tonumber(lease), hand = hand, started = flags == '1' or flags == '3',
+    cancel = flags == '2' or flags == '3', started_at = tonumber(started), worker = worker, c = c, x = x, cold = cold,
+    texts = texts, progress = progress, outcome = outcome, rec = rec, body = body
+  }
+end
+
+local function load_tasks(ids)
+  local keys, missing = {}, {}
+  for i = 1, #ids do
+    local id = ids[i]
+    if T[id] == nil then
+      keys[#keys + 1], missing[#missing + 1] = P .. 't:' .. id, id
+      T[id] = false
+    end
+  end
+  for from = 1, #missing, 4000 do
+    local got = redis.call('MGET', unpack(keys, from, min(from + 3999, #keys)))
+    for i = 1, #got do
+      local id = missing[from + i - 1]
+      if got[i] then T[id] = parse(id, got[i]) end
+    end
+  end
+end
+
+local function task(id)
+  if T[id] == nil then load_tasks({id}) end
+  return T[id]
+end
+
+local function change(t)
+  if not t.dirty then
+    t.dirty = true
+    changed[#changed + 1] = t
+  end
+end
+
+local function head_text(t)
+  local flags = (t.started and 1 or 0) + (t.cancel and 2 or 0)
+  return t.st .. t.prio .. t.seqx .. t.specx .. ',' .. I(t.epoch) .. ',' .. I(t.attempts) .. ','
+    .. (t.lease and I(t.lease) or '') .. ',' .. t.hand .. ',' .. flags .. ','
+    .. (t.started_at and I(t.started_at) or '') .. ',' .. t.worker .. '\n'
+end
+
+local function record(t)
+  local cold = t.cold
+  if t.warm then
+    local parts = {}
+    for i = 1, #COLD do
+      local v = t.c[COLD[i]]
+      if v then parts[#parts + 1] = COLD[i] .. I(v) end
+    end
+    cold = concat(parts)
+  end
+  return head_text(t) .. cold .. '\n' .. t.texts .. '\n' .. t.progress .. '\n' .. t.outcome .. '\n' .. sub(t.rec, t.body)
+end
+
+local function set(t, k, v)
+  if t.c[k] ~= v then t.c[k], t.warm = v, true end
+end
+
+local function ref(t) return t.seqx .. t.prio .. t.specx .. t.id end
+local function lm(t) return t.prio .. t.seqx .. t.specx .. t.id end
+local function ref_id(r) return sub(r, 16) end
+local function lm_spec(m) return tonumber(sub(m, 13, 15), 16) end
+
+local function available_at(t) return t.c.a or t.c.c end
+local function code(t) return t.x.p or '' end
+local function limit_of(t) return t.x.l, t.c.l end
+
+-- Its score in its line (policy/order.py).
+local function score(q, t)
+  if q.aging > 0 then return available_at(t) - t.prio * q.aging end
+  return (9 - t.prio) * PB + tonumber(t.seqx, 16)
+end
+local function lm_prio_score(m) return (9 - tonumber(sub(m, 1, 1))) * PB end
+
+local function parse_new(id, rec)
+  local t = parse(id, rec)
+  T[id] = t
+  change(t)
+  return t
+end
+
+-- seq: one for all queues of a store.
+local seq, seq0
+local function next_seq()
+  if not seq then
+    seq = tonumber(redis.call('GET', P .. 'seq') or '0')
+    seq0 = seq
+  end
+  seq = seq + 1
+  return format('%011x', seq)
+end

@@ -1,0 +1,18 @@
+-- Named leases.
+--
+-- ARGV   3 "lock" or "unlock", 4 name, 5 owner, 6 for how long
+-- reply  1: it is the owner's; 0: somebody else's
+
+-- @include base
+
+local key = P .. 'lock:' .. ARGV[4]
+local held = redis.call('GET', key)
+local till, owner
+if held then till, owner = match(held, '^(%d+)\n(.*)$') end
+if ARGV[3] == 'unlock' then
+  if owner == ARGV[5] then redis.call('DEL', key) end
+  return 1
+end
+if held and owner ~= ARGV[5] and tonumber(till) > now then return 0 end
+redis.call('SET', key, I(now + ARGV[6]) .. '\n' .. ARGV[5])
+return 1
