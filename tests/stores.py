@@ -23,5 +23,7 @@ STORES: dict[str, Factory] = {
     "memory": lambda clock, place: open_store("memory://", clock=clock),
     "sqlite": lambda clock, place: open_store(f"sqlite:///{place}/q.db?synchronous=off", clock=clock),
     "redis": partial(_redis, "redis"),
+    "redis-nolua": partial(_redis, "redis", lua="off"),
     "valkey": partial(_redis, "valkey"),
+    "valkey-nolua": partial(_redis, "valkey", lua="off"),
 }

@@ -37,7 +37,7 @@ def test_sqlite_answers_like_the_memory_model() -> None:
         _compare(opened)
 
 
-@pytest.mark.parametrize("name", ["redis", "valkey"])
+@pytest.mark.parametrize("name", ["redis", "redis-nolua", "valkey", "valkey-nolua"])
 def test_redis_answers_like_the_memory_model(name: str) -> None:
     """Whatever happens to a queue, the scripts and memory agree about every answer, task, queue and partition."""
 

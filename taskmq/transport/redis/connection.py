@@ -126,7 +126,7 @@ class Server:
         replies = self._exchange(commands, again)
         for reply in replies:
             if isinstance(reply, Exception):
-                raise self._error(reply)
+                raise self.error(reply)
         return replies
 
     def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
@@ -141,7 +141,7 @@ class Server:
                 script, args = calls[at]
                 replies[at] = self._exchange([("EVAL", script.text, 0, *args)], again)[0]
             if isinstance(replies[at], Exception):
-                raise self._error(replies[at])
+                raise self.error(replies[at])
         return replies
 
     @contextmanager
@@ -217,7 +217,7 @@ class Server:
                 self._checked = True
         except (RedisError, OSError) as error:
             connection.disconnect()
-            raise self._error(error) from error
+            raise self.error(error) from error
         except BaseException:
             connection.disconnect()
             raise
@@ -265,7 +265,8 @@ class Server:
                 "set maxmemory-policy noeviction, or accept it with ?allow_eviction=1"
             )
 
-    def _error(self, error: Exception) -> Exception:
+    def error(self, error: Exception) -> Exception:
+        """A driver's error in our words."""
         return error_for(self.settings.shown, error)
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from taskmq.clock import Clock
-from taskmq.errors import ConfigError, IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
@@ -50,6 +50,7 @@ from taskmq.transport.base import (
 from taskmq.transport.group import Call, Group
 from taskmq.transport.redis import records
 from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.inprocess import InProcess
 from taskmq.transport.redis.inspect import CONFIGURE, WORKER, RedisInspect
 from taskmq.transport.redis.runner import OnServer, Runner
 from taskmq.transport.redis.scripts import script
@@ -244,6 +245,5 @@ def _renewed(answer: bytes) -> Renewed:
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> RedisTransport:
     """The store of a ``redis://``, ``rediss://``, ``valkey://`` or ``unix://`` URL."""
     settings = Settings(url)
-    if not settings.lua:
-        raise ConfigError(f"{settings.shown}: this version has no lua=off yet")
-    return RedisTransport(OnServer(Server(settings)), namespace, clock)
+    runner: Runner = (OnServer if settings.lua else InProcess)(Server(settings))
+    return RedisTransport(runner, namespace, clock)

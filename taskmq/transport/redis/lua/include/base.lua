@@ -4,6 +4,9 @@
 -- commands at the very end, none of whose replies anybody looks at. So a script that fails half-way has changed nothing,
 -- and the same file can run outside the server: its reads under WATCH, its writes as one MULTI/EXEC (?lua=off).
 --
+-- Lua allows a function 200 locals, and a script with its includes is one function. So an include names first what it
+-- gives to others; between `do` and `end` it keeps the rest to itself.
+--
 -- ARGV[1] prefix of all keys   ARGV[2] the time in microseconds, 0: the server's clock
 
 local P = ARGV[1]
@@ -35,12 +38,15 @@ end
 local W = {}
 local function write(...) W[#W + 1] = {...} end
 
+local zset, zadd, zrem, zfirst, walk, Z
+do
+
 -- ── sorted sets ──
 -- m, s: members and scores read so far, in order; n: how many; done: read to the end; i: the first that may be alive
 -- add: member → score, del: member → true: this script's changes, which hide what the server has
 
-local Z = {}
-local function zset(key)
+Z = {}
+function zset(key)
   local z = Z[key]
   if not z then
     z = {key = key, m = {}, s = {}, n = 0, i = 1, add = {}, del = {}}
@@ -60,7 +66,7 @@ local function zload(z, k)
   z.n = n
 end
 
-local function zadd(z, member, score)
+function zadd(z, member, score)
   z.add[member], z.del[member], z.dirty = score, nil, true
   if z.am == member then
     z.am, z.stale = nil, true
@@ -69,7 +75,7 @@ local function zadd(z, member, score)
   end
 end
 
-local function zrem(z, member)
+function zrem(z, member)
   if z.am == member then z.am, z.stale = nil, true end
   z.add[member], z.del[member], z.dirty = nil, true, true
 end
@@ -86,7 +92,7 @@ local function first_added(z)
 end
 
 -- The first member and its score; nil when there is none. Reads k at a time.
-local function zfirst(z, k)
+function zfirst(z, k)
   local m, s
   while true do
     m = z.m[z.i]
@@ -140,7 +146,7 @@ local function step(c)
 end
 
 -- A function that gives the next member, score and set of several sets read as one; nil at the end.
-local function walk(sets, first, page)
+function walk(sets, first, page)
   local cursors = {}
   for i = 1, #sets do cursors[i] = cursor(sets[i], first, page) end
   if #cursors == 1 then
@@ -165,4 +171,6 @@ local function walk(sets, first, page)
     end
     if last then return last.m, last.s, last.z end
   end
+end
+
 end

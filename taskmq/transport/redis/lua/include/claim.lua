@@ -6,10 +6,13 @@
 
 -- @include ending
 
-local CATCH_UP = 10
-local PARK = 100 -- most tasks that one claim parks
+local full, candidate, choose, deliver, write_back, PARK, parked_now, enough, picks
+do
 
-local parked_now, enough = 0, false
+local CATCH_UP = 10
+PARK = 100 -- most tasks that one claim parks
+
+parked_now, enough = 0, false
 
 local function view_head(v)
   local m = v.m[v.pos + 1]
@@ -35,7 +38,7 @@ end
 
 local function hides(c, m) return c.runs and not c.runs[lm_spec(m)] end
 
-local function full(c, m)
+function full(c, m)
   if not keyed(c.q, lm_spec(m)) then return false end
   local key, n = limit_of(task(ref_id(m)))
   return free(key, n) <= 0
@@ -140,7 +143,7 @@ local function band(c)
   return tonumber(sub(c.heap[c.first].m[c.heap[c.first].pos + 1], 1, 1))
 end
 
-local picks = {} -- {candidate, view, member, score}
+picks = {} -- {candidate, view, member, score}
 
 local function pick(c, v)
   local m, s = v.m[v.pos + 1], v.s[v.pos + 1]
@@ -237,7 +240,7 @@ local function take_followers(claimed, n)
 end
 
 -- A queue as a candidate. runs: the specs that the claim can run, nil for all; page: how much to read at a time.
-local function candidate(q, runs, page)
+function candidate(q, runs, page)
   local aging = q.aging > 0
   local c = {
     q = q, runs = runs, page = page, aging = aging, flows = q.flows > 0 and not aging, gated = q.limited or runs,
@@ -256,7 +259,7 @@ local function candidate(q, runs, page)
   return c
 end
 
-local function choose(candidates, n)
+function choose(candidates, n)
   local gated = false
   for i = 1, #candidates do gated = gated or candidates[i].gated end
   local claimed = take_heads(candidates, n, gated)
@@ -265,7 +268,7 @@ end
 
 -- ── what the claim leaves ──
 
-local function deliver(worker, batch, default_lease)
+function deliver(worker, batch, default_lease)
   local ids = {}
   for i = 1, #picks do ids[i] = ref_id(picks[i][3]) end
   load_tasks(ids)
@@ -296,7 +299,7 @@ local function deliver(worker, batch, default_lease)
 end
 
 -- Store what the claim left: service, virtual time, and the standing of the flows that gave or parked tasks.
-local function write_back(c)
+function write_back(c)
   local q = c.q
   if c.served ~= q.served or c.v ~= q.v then q.served, q.v, q.dirty = c.served, c.v, true end
   count_starts(q, c.taken)
@@ -314,4 +317,6 @@ local function write_back(c)
       place(q, f)
     end
   end
+end
+
 end

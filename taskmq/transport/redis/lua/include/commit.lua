@@ -4,7 +4,10 @@
 
 -- @include ending
 
-local WAKES = 32
+local commit, WAKES, sets
+do
+
+WAKES = 32
 
 local function wake_waiters()
   for name, n in pairs(wakes) do
@@ -63,7 +66,7 @@ local function commit_limits()
   end
 end
 
-local sets = {} -- key, value, … of new records that no table was made for
+sets = {} -- key, value, … of new records that no table was made for
 
 local function commit_tasks()
   local gone = {}
@@ -81,7 +84,7 @@ local function commit_tasks()
   if seq and seq > seq0 then write('SET', P .. 'seq', I(seq)) end
 end
 
-local function commit()
+function commit()
   wake_waiters()
   for i = 1, #QN do commit_queue(QN[i]) end
   commit_limits()
@@ -96,4 +99,6 @@ local function commit()
     end
   end
   for i = 1, #W do redis.call(unpack(W[i])) end
+end
+
 end

@@ -7,6 +7,10 @@
 
 -- @include line
 
+local key_name, free_key, delete, finish, doom, log_attempt, lease_until, release, hand_back, reap, expire,
+  finish_verb
+do
+
 local DAY = 86400000000
 local MAX_BLAMED, MAX_EXPIRIES = 10, 100
 local DIED = '"the worker died or froze: its lease ended"'
@@ -15,10 +19,10 @@ local HANDS = 10000 -- most leases looked at to find who was first in his batch
 
 -- ── ends ──
 
-local function key_name(name, key) return P .. 'key:' .. #name .. ':' .. name .. ':' .. key end
+function key_name(name, key) return P .. 'key:' .. #name .. ':' .. name .. ':' .. key end
 
 -- Free its key; a key with a life of its own outlives the record.
-local function free_key(t, gone)
+function free_key(t, gone)
   local key = t.x.k
   if not key or (gone and t.c.k == 2) then return end
   local name = key_name(t.x.q, key)
@@ -26,7 +30,7 @@ local function free_key(t, gone)
   if held and match(held, '^[^\n]*') == t.id then write('DEL', name) end
 end
 
-local function delete(q, t)
+function delete(q, t)
   t.deleted = true
   change(t)
   zrem(zq(q, 'done'), t.id)
@@ -34,7 +38,7 @@ local function delete(q, t)
   free_key(t, true)
 end
 
-local function finish(q, t, state, outcome)
+function finish(q, t, state, outcome)
   t.st = state
   set(t, 'f', now)
   local retention = t.c.t or (state == 'S' and DAY or 7 * DAY)
@@ -49,14 +53,14 @@ local function finish(q, t, state, outcome)
 end
 
 -- How a task ends that comes back without success, if it was cancelled or its deadline is over.
-local function doom(t)
+function doom(t)
   if t.cancel then return 'C' end
   if t.c.d and t.c.d <= now then return 'E' end
 end
 
 -- ── failed attempts ──
 
-local function log_attempt(t, kind, err, tb)
+function log_attempt(t, kind, err, tb)
   local log = t.log
   if log == nil then log = redis.call('GET', P .. 'log:' .. t.id) or '' end
   local lines = {}
@@ -78,7 +82,7 @@ end
 
 -- ── deliveries ──
 
-local function lease_until(q, t, till)
+function lease_until(q, t, till)
   local set, m = zq(q, 'leases'), ref(t) .. ':' .. t.hand
   t.lease = till
   zadd(set, m, till)
@@ -87,7 +91,7 @@ local function lease_until(q, t, till)
 end
 
 -- Out of the worker's hands.
-local function release(q, t, f)
+function release(q, t, f)
   zrem(zq(q, 'leases'), ref(t) .. ':' .. t.hand)
   t.lease = nil
   q.started = q.started - 1
@@ -102,7 +106,7 @@ local function release(q, t, f)
 end
 
 -- Back in its place, unblamed.
-local function hand_back(q, t, f)
+function hand_back(q, t, f)
   release(q, t, f)
   local end_state = doom(t)
   if end_state then
@@ -158,7 +162,7 @@ local function lose(q, t, blamed)
 end
 
 -- Take back tasks whose lease is over; leases that end together are judged together. Returns how many ended.
-local function reap(q, most)
+function reap(q, most)
   if not q.due or q.due > now then return 0 end
   local set, ended, ids, batches = zq(q, 'leases'), {}, {}, {}
   local entries, last = walk({set}, 1, most), nil
@@ -195,7 +199,7 @@ local function reap(q, most)
 end
 
 -- End waiting tasks that were not started in time; they take no turn. Returns how many.
-local function expire(q, most)
+function expire(q, most)
   if not q.due or q.due > now then return 0 end
   local set, done = zq(q, 'expiring'), 0
   while done < most do
@@ -213,7 +217,9 @@ local function expire(q, most)
 end
 
 -- What every verb does last to a queue it touched.
-local function finish_verb(q)
+function finish_verb(q)
   look_for_missed(q)
   if q.due and q.due <= now then look_again(q) end
+end
+
 end

@@ -13,7 +13,11 @@
 
 -- @include limits
 
-local U = 2 ^ 24
+local forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
+  run_drop, U
+do
+
+U = 2 ^ 24
 local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),(%x*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
 
 -- Where a partition with this head stands among the turns: set and member.
@@ -22,13 +26,13 @@ local function turn_place(q, f, m)
   return set, q.aging > 0 and sub(m, 1, 12) .. f.code or f.code
 end
 
-local function forget(f)
+function forget(f)
   f.exists, f.live, f.tag, f.weight, f.max, f.aside, f.run, f.nrun = false, false, 0, 1, nil, 0, {}, 0
   f.blocked, f.bseq, f.paused, f.held, f.parked = nil, nil, false, nil, nil
 end
 
 -- The flow of a code; it may not exist. state: its text in flows:<q> if that was read already, false when it has none.
-local function flow(q, name, state)
+function flow(q, name, state)
   if name == '' then return q.plain end
   local f = q.fl[name]
   if f then return f end
@@ -52,7 +56,7 @@ local function flow(q, name, state)
   return f
 end
 
-local function tag_of(q, f)
+function tag_of(q, f)
   if f.tag == nil then
     local s = q.aging == 0 and redis.call('ZSCORE', f.tset.key, f.tm)
     f.tag = s and s - floor(s / PB) * PB or 0
@@ -68,14 +72,14 @@ local function flow_text(q, f)
     .. ',' .. I(f.nrun) .. ';' .. (f.held or '') .. ';' .. (f.parked or '') .. ';' .. concat(run, ' ')
 end
 
-local function touch(q, f)
+function touch(q, f)
   if not f.dirty then
     f.dirty = true
     q.touched[#q.touched + 1] = f
   end
 end
 
-local function has_line(q, f)
+function has_line(q, f)
   if not f.plain then return zfirst(f.line) ~= nil end
   local lanes = of_specs(q, 'line')
   for i = 1, #lanes do
@@ -84,16 +88,16 @@ local function has_line(q, f)
   return false
 end
 
-local function stopped(f) return f.blocked or f.held or f.paused end
+function stopped(f) return f.blocked or f.held or f.paused end
 
-local function flow_room(f) return f.max and max(0, f.max - f.nrun) end
+function flow_room(f) return f.max and max(0, f.max - f.nrun) end
 
 local function eligible(q, f)
   return not stopped(f) and not f.parked and not (f.ordered and f.nrun > 0) and flow_room(f) ~= 0 and has_line(q, f)
 end
 
 -- The flow of a code, born if need be. The first partition makes the unpartitioned tasks a flow, too.
-local function born(q, name)
+function born(q, name)
   local f = flow(q, name)
   if not f.exists then
     if q.flows == 0 then q.plain.live = has_line(q, q.plain) end
@@ -104,7 +108,7 @@ local function born(q, name)
 end
 
 -- Brings a flow's standing up to date after any change: joined, moved, out, or forgotten. Its turn follows at `sync`.
-local function place(q, f)
+function place(q, f)
   if f.plain and q.flows == 0 then return end -- nobody to take turns with
   local can = eligible(q, f)
   if can and not f.live and q.flows > 0 and q.aging == 0 then
@@ -127,7 +131,7 @@ local function place(q, f)
 end
 
 -- Writes the turns and texts of changed flows, as far as this script has come.
-local function sync(q)
+function sync(q)
   for i = 1, #q.touched do
     local f = q.touched[i]
     f.dirty = nil
@@ -153,7 +157,7 @@ end
 
 -- ── blocked until ──
 
-local function unblock(q, f)
+function unblock(q, f)
   if f.blocked then
     zrem(zq(q, 'blocks'), f.bseq .. f.code)
     f.blocked, f.bseq = nil, nil
@@ -162,7 +166,7 @@ local function unblock(q, f)
 end
 
 -- Stops a flow until then; the later of two ends holds.
-local function block(q, f, till, seqx)
+function block(q, f, till, seqx)
   if f.blocked and f.blocked >= till then return end
   unblock(q, f)
   f.blocked, f.bseq = till, seqx
@@ -173,7 +177,7 @@ end
 
 -- ── what runs, in an ordered partition in order ──
 
-local function run_add(f, s, m)
+function run_add(f, s, m)
   f.nrun = f.nrun + 1
   if f.ordered then
     local run, i = f.run, #f.run + 1
@@ -182,7 +186,7 @@ local function run_add(f, s, m)
   end
 end
 
-local function run_drop(f, m)
+function run_drop(f, m)
   f.nrun = f.nrun - 1
   for i = 1, #f.run do
     if f.run[i][2] == m then
@@ -190,4 +194,6 @@ local function run_drop(f, m)
       return
     end
   end
+end
+
 end

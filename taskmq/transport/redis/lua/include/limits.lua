@@ -7,12 +7,16 @@
 
 -- @include task
 
-local L = {}
-local wakes = {} -- queue name → how many waiters there is work for
+local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_limit, first_owed, returned, L,
+  wakes
+do
 
-local function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
+L = {}
+wakes = {} -- queue name → how many waiters there is work for
 
-local function limit(key)
+function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
+
+function limit(key)
   local k = L[key]
   if not k then
     local s = redis.call('GET', P .. 'limit:' .. key)
@@ -29,7 +33,7 @@ local function limit(key)
 end
 
 local function at_limit(name, n) return name .. '\t' .. I(n) end
-local function free(key, n) return n - limit(key).running end
+function free(key, n) return n - limit(key).running end
 local function owing_member(key, n) return key .. '\0' .. format('%07.0f', n) end
 local function parked_set(name, key, n) return zset(P .. 'parked:' .. #name .. ':' .. name .. ':' .. I(n) .. ':' .. key) end
 
@@ -47,12 +51,12 @@ local function missed_line(k, line)
   if line and line.owed < line.n and line.n - k.running > 0 then line.owed = line.owed + 1 end
 end
 
-local function start_limit(key)
+function start_limit(key)
   local k = limit(key)
   k.running, k.dirty = k.running + 1, true
 end
 
-local function release_limit(key)
+function release_limit(key)
   local k = limit(key)
   k.running = k.running - 1
   for _, line in pairs(k.lines) do missed_line(k, line) end
@@ -60,13 +64,13 @@ local function release_limit(key)
 end
 
 -- A task that stood in line for a free slot cannot take it: another one may.
-local function missed(name, key, n)
+function missed(name, key, n)
   local k = limit(key)
   missed_line(k, k.lines[at_limit(name, n)])
   noted(k)
 end
 
-local function park_limit(name, key, n, member, s)
+function park_limit(name, key, n, member, s)
   local k, at = limit(key), at_limit(name, n)
   local line = k.lines[at]
   if not line then
@@ -77,7 +81,7 @@ local function park_limit(name, key, n, member, s)
   zadd(parked_set(name, key, n), member, s)
 end
 
-local function unpark_limit(name, key, n, member)
+function unpark_limit(name, key, n, member)
   local k, at = limit(key), at_limit(name, n)
   local line = k.lines[at]
   zrem(parked_set(name, key, n), member)
@@ -90,7 +94,7 @@ local function unpark_limit(name, key, n, member)
 end
 
 -- The next task that is to return to its line, if one is owed.
-local function first_owed(name, key, n)
+function first_owed(name, key, n)
   local k = limit(key)
   local line = k.lines[at_limit(name, n)]
   if line then
@@ -100,8 +104,10 @@ local function first_owed(name, key, n)
   zrem(zset(P .. 'owing:' .. name), owing_member(key, n))
 end
 
-local function returned(name, key, n)
+function returned(name, key, n)
   local k = limit(key)
   local line = k.lines[at_limit(name, n)]
   if line then line.owed, k.dirty = line.owed - 1, true end
+end
+
 end

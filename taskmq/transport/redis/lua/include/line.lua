@@ -7,6 +7,9 @@
 
 -- @include flow
 
+local in_place, stand, wait_until, park, enter, leave, drop, look_for_missed, promote, return_parked
+do
+
 local LOOK = 100 -- how far into the line of a partition that stopped one looks for tasks with a limit
 
 local function line_of(q, t, f)
@@ -21,7 +24,7 @@ local function watch_expiry(q, t)
   end
 end
 
-local function in_place(q, t)
+function in_place(q, t)
   count(q, 'r' .. t.prio, 1)
   t.worker, t.started_at = '', nil
   if t.c.r and t.c.r > now then zadd(zq(q, 'inplace'), ref(t), t.c.r) end
@@ -35,7 +38,7 @@ local function out_of_place(q, t)
 end
 
 -- Stand in line, without any change to the flow's standing yet.
-local function stand(q, t, f)
+function stand(q, t, f)
   t.st = 'W'
   zadd(line_of(q, t, f), lm(t), score(q, t))
   if not f.ordered then wake(q.name, 1) end
@@ -43,7 +46,7 @@ local function stand(q, t, f)
 end
 
 -- Wait outside the line: for the first time (D) or for a retry (A).
-local function wait_until(q, t, st, due)
+function wait_until(q, t, st, due)
   t.st, t.worker, t.started_at = st, '', nil
   zadd(zq(q, st == 'D' and 'delayed' or 'retries'), ref(t), due)
   falls_due(q, due)
@@ -52,7 +55,7 @@ local function wait_until(q, t, st, due)
 end
 
 -- Wait outside the line for a slot of its limit; an ordered partition waits with it.
-local function park(q, t, f)
+function park(q, t, f)
   local key, n = limit_of(t)
   t.st = 'P'
   if not f.plain then
@@ -75,7 +78,7 @@ local function unpark(q, t, f)
 end
 
 -- A task becomes claimable: it enters its line where its key puts it.
-local function enter(q, t)
+function enter(q, t)
   local f = born(q, code(t))
   if not f.plain then
     if t.c.w and t.c.w ~= f.weight then f.weight = t.c.w; touch(q, f) end
@@ -101,7 +104,7 @@ local function enter(q, t)
 end
 
 -- Take a waiting task out of wherever it waits.
-local function leave(q, t, f)
+function leave(q, t, f)
   if t.c.e then zrem(zq(q, 'expiring'), ref(t)) end
   if t.st == 'W' then
     zrem(line_of(q, t, f), lm(t))
@@ -121,7 +124,7 @@ local function leave(q, t, f)
 end
 
 -- Take a waiting task out for good: it is cancelled, expired or skipped.
-local function drop(q, t, f)
+function drop(q, t, f)
   local key, n = limit_of(t)
   local stood = t.st == 'W'
   leave(q, t, f)
@@ -129,7 +132,7 @@ local function drop(q, t, f)
 end
 
 -- At the end of a verb: flows that it stopped or filled cannot use the slots their first tasks stood for.
-local function look_for_missed(q)
+function look_for_missed(q)
   local list = q.stopped
   q.stopped = {}
   if not q.limited then return end
@@ -150,7 +153,7 @@ local function look_for_missed(q)
 end
 
 -- Let what is due by now enter its line or free its flow, in order of due time, then seq; returns how many did.
-local function promote(q, most)
+function promote(q, most)
   if not q.due or q.due > now then return 0 end
   local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
   local entries, done, ids, due = walk({delayed, retries, blocks}, 1, most), 0, {}, {}
@@ -189,7 +192,7 @@ local function promote(q, most)
 end
 
 -- Put parked tasks that are owed a return back in their places, by their limits' keys; returns how many moved.
-local function return_parked(q, most)
+function return_parked(q, most)
   local moved, owing, lines = 0, {}, nil
   if not q.limited then return 0 end
   lines = walk({zset(P .. 'owing:' .. q.name)}, 10, BATCH)
@@ -214,4 +217,6 @@ local function return_parked(q, most)
     end
   end
   return moved
+end
+
 end
