@@ -25,14 +25,21 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
-from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as TimedOut
 from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
 from taskmq.transport.redis.keys import DEFAULT_PREFIX
-from taskmq.transport.redis.scripts import Script
+from taskmq.transport.redis.scripts import Script, library
 from taskmq.urls import without_secrets
 
 RESTED = 1.0
@@ -114,6 +121,7 @@ class Server:
         self._pid = os.getpid()
         self._free: list[tuple[Any, float]] = []
         self._checked = False
+        self._functions = True
 
     # ── what others call ──
 
@@ -134,15 +142,29 @@ class Server:
         return self.scripts([(script, args)], again=again)[0]
 
     def scripts(self, calls: Sequence[tuple[Script, Sequence[Any]]], *, again: bool = False) -> list[Any]:
-        """The replies of several scripts that travel together; a script that the server does not know is sent whole."""
-        replies = self._exchange([("EVALSHA", script.sha, 0, *args) for script, args in calls], again)
+        """The replies of several scripts that travel together; what the server does not know is sent to it first."""
+        replies = self._exchange([self._call(script, args) for script, args in calls], again)
         for at, reply in enumerate(replies):
+            script, args = calls[at]
+            if _is_unknown(reply):
+                self._teach()
+                replies[at] = reply = self._exchange([self._call(script, args)], again)[0]
             if isinstance(reply, NoScriptError):
-                script, args = calls[at]
-                replies[at] = self._exchange([("EVAL", script.text, 0, *args)], again)[0]
-            if isinstance(replies[at], Exception):
-                raise self.error(replies[at])
+                replies[at] = reply = self._exchange([("EVAL", script.text, 0, *args)], again)[0]
+            if isinstance(reply, Exception):
+                raise self.error(reply)
         return replies
+
+    def _call(self, script: Script, args: Sequence[Any]) -> Command:
+        return ("FCALL", script.function, 0, *args) if self._functions else ("EVALSHA", script.sha, 0, *args)
+
+    def _teach(self) -> None:
+        """Load the library; where that is not possible, go on with plain scripts."""
+        (reply,) = self._exchange([("FUNCTION", "LOAD", "REPLACE", library().source())], True)
+        if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
+            self._functions = False
+        elif isinstance(reply, Exception):
+            raise self.error(reply)
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -268,6 +290,18 @@ class Server:
     def error(self, error: Exception) -> Exception:
         """A driver's error in our words."""
         return error_for(self.settings.shown, error)
+
+
+def _is_unknown(reply: Any) -> bool:
+    """Whether the server has no such function, or does not know of functions at all."""
+    if not isinstance(reply, ResponseError):
+        return False
+    said = str(reply)
+    return (
+        "Function not found" in said
+        or ("unknown command" in said and "FCALL" in said.upper())
+        or (isinstance(reply, NoPermissionError) and "fcall" in said.lower())
+    )
 
 
 def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[Any]:

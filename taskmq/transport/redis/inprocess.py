@@ -27,7 +27,7 @@ from taskmq.errors import ConfigError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
 from taskmq.transport.redis.connection import Server, exchange
-from taskmq.transport.redis.scripts import Script
+from taskmq.transport.redis.scripts import Script, library
 
 TRIES = 200
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
@@ -130,23 +130,19 @@ class InProcess:
 
 
 class Interpreter:
-    """A Lua state and the scripts it has compiled. Used by one thread at a time."""
+    """A Lua state with the library in it. Used by one thread at a time."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
-        self._compiled: dict[str, Any] = {}
         self._current: Transaction | None = None
-        self._redis = runtime.table_from({b"call": self._call})
+        runtime.globals()[b"redis"] = runtime.table_from({b"call": self._call})
+        self._enter = runtime.execute(library().text.encode() + b"return enter_script\n")
 
     def run(self, script: Script, args: list[bytes], transaction: Transaction) -> Any:
         """The script's reply; its writes are left with the transaction."""
-        function = self._compiled.get(script.name)
-        if function is None:
-            text = b"return function(ARGV, redis)\n" + script.text + b"\nend"
-            function = self._compiled[script.name] = self._runtime.execute(text)
         self._current = transaction
         try:
-            return _from_lua(function(self._runtime.table_from(args), self._redis))
+            return _from_lua(self._enter(script.name.encode(), self._runtime.table_from(args)))
         finally:
             self._current = None
 

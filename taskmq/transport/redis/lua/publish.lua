@@ -126,7 +126,7 @@ for i = 1, #accepted do
     local available, d, e = moment(after), moment(deadline), moment(expires)
     if available and available > now then set(t, 'a', available) end
     if d then set(t, 'd', d) end
-    if e or d then set(t, 'e', min(e or NEVER, d or NEVER)) end
+    if e or d then set(t, 'e', min(e or d, d or e)) end
     if m.key then
       write('SET', m.key, m.id .. '\n' .. in_batch[m.key][2] .. '\n' .. (m.till and I(m.till) or ''))
       if m.till then

@@ -1,29 +1,50 @@
--- What every script stands on: the prefix, the clock, sorted sets with this script's own changes, and the one commit.
+-- What every script stands on: the prefix, the clock, sorted sets with this call's own changes.
+--
+-- All scripts and includes are one library, loaded into the server once (scripts.py). An include names first what it gives
+-- to others, because Lua allows a function 200 locals; between `do` and `end` it keeps the rest to itself. What lives for
+-- one call only is made anew by the functions in `fresh`.
 --
 -- A script's body only reads. What it wants to change it changes in Lua tables, and `commit` (commit.lua) turns them into
 -- commands at the very end, none of whose replies anybody looks at. So a script that fails half-way has changed nothing,
 -- and the same file can run outside the server: its reads under WATCH, its writes as one MULTI/EXEC (?lua=off).
 --
--- Lua allows a function 200 locals, and a script with its includes is one function. So an include names first what it
--- gives to others; between `do` and `end` it keeps the rest to itself.
---
 -- ARGV[1] prefix of all keys   ARGV[2] the time in microseconds, 0: the server's clock
 
-local P = ARGV[1]
-local now = tonumber(ARGV[2])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+local run = {} -- the scripts by name
+local P, now
+local W -- commands for the end
+local fresh, clean = {}, false
+
+-- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
+local format, sub, byte, match, gmatch, concat, floor, max, min
+local function prepare()
+  format, sub, byte, match, gmatch = string.format, string.sub, string.byte, string.match, string.gmatch
+  concat, floor, max, min = table.concat, math.floor, math.max, math.min
 end
 
-local format, sub, byte, match, gmatch, floor = string.format, string.sub, string.byte, string.match, string.gmatch, math.floor
-local concat, max, min = table.concat, math.max, math.min
+local function renew()
+  for i = 1, #fresh do fresh[i]() end
+end
+
+local function enter_script(name, ARGV)
+  if not format then prepare() end
+  if not clean then renew() end -- the last one failed
+  clean, P, now = false, ARGV[1], tonumber(ARGV[2])
+  if now == 0 then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  local reply = run[name](ARGV)
+  renew()
+  clean = true
+  return reply
+end
 
 local BATCH = 200 -- most tasks that one verb promotes, reaps, expires or returns in a queue
-local NEVER = math.huge
 
--- A number in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey.
-local function I(x) return format('%.0f', x) end
+-- An integer in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey; and %d
+-- takes a third of the time of %.0f.
+local function I(x) return format('%d', x) end
 
 -- Whether text a sorts before b by its bytes. Lua's < asks the server's locale.
 local function before(a, b)
@@ -35,7 +56,6 @@ local function before(a, b)
   return #a < #b
 end
 
-local W = {}
 local function write(...) W[#W + 1] = {...} end
 
 local zset, zadd, zrem, zfirst, walk, Z
@@ -45,7 +65,7 @@ do
 -- m, s: members and scores read so far, in order; n: how many; done: read to the end; i: the first that may be alive
 -- add: member → score, del: member → true: this script's changes, which hide what the server has
 
-Z = {}
+fresh[#fresh + 1] = function() W, Z = {}, {} end
 function zset(key)
   local z = Z[key]
   if not z then

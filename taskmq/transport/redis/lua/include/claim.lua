@@ -12,7 +12,8 @@ do
 local CATCH_UP = 10
 PARK = 100 -- most tasks that one claim parks
 
-parked_now, enough = 0, false
+-- picks: candidate, view, member and score of each, later the tasks   enough: so many were parked that the claim ends
+fresh[#fresh + 1] = function() picks, parked_now, enough = {}, 0, false end
 
 local function view_head(v)
   local m = v.m[v.pos + 1]
@@ -143,8 +144,6 @@ local function band(c)
   return tonumber(sub(c.heap[c.first].m[c.heap[c.first].pos + 1], 1, 1))
 end
 
-picks = {} -- {candidate, view, member, score}
-
 local function pick(c, v)
   local m, s = v.m[v.pos + 1], v.s[v.pos + 1]
   v.pos, v.taken, c.taken = v.pos + 1, v.taken + 1, c.taken + 1
@@ -259,9 +258,23 @@ function candidate(q, runs, page)
   return c
 end
 
+-- Take n tasks of a queue that stands alone and knows no partition: its line is the answer.
+local function take_line(c, n)
+  local v = c.plain
+  if not v then return end
+  if c.room and c.room < n then n = c.room end
+  while v.pos < n and view_head(v) do
+    local at = v.pos + 1
+    v.pos = at
+    picks[at] = {c, v, v.m[at], v.s[at]}
+  end
+  v.taken, c.taken, c.served = v.pos, v.pos, c.served + v.pos
+end
+
 function choose(candidates, n)
   local gated = false
   for i = 1, #candidates do gated = gated or candidates[i].gated end
+  if #candidates == 1 and not gated and not candidates[1].turns then return take_line(candidates[1], n) end
   local claimed = take_heads(candidates, n, gated)
   if not enough then take_followers(claimed, n) end
 end

@@ -66,7 +66,8 @@ local function commit_limits()
   end
 end
 
-sets = {} -- key, value, … of new records that no table was made for
+-- sets: key, value, … of new records that no table was made for
+fresh[#fresh + 1] = function() sets = {} end
 
 local function commit_tasks()
   local gone = {}
@@ -93,7 +94,11 @@ function commit()
     if z.dirty then
       local gone, come = {}, {}
       for m in pairs(z.del) do gone[#gone + 1] = m end
-      for m, s in pairs(z.add) do come[#come + 1], come[#come + 2] = I(s), m end
+      local last, text
+      for m, s in pairs(z.add) do
+        if s ~= last then last, text = s, I(s) end
+        come[#come + 1], come[#come + 2] = text, m
+      end
       in_pieces('ZREM', key, gone)
       in_pieces('ZADD', key, come)
     end

@@ -11,8 +11,8 @@ local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_
   wakes
 do
 
-L = {}
-wakes = {} -- queue name → how many waiters there is work for
+-- L: keys by name   wakes: queue name → how many waiters there is work for
+fresh[#fresh + 1] = function() L, wakes = {}, {} end
 
 function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
 

@@ -10,8 +10,9 @@
 -- @include base
 
 local PB = 2 ^ 49 -- one priority in the score of a line or a turn: (9 - priority) * PB + seq or tag
-local Q, QN = {}, {} -- queues by name, and in order of loading
+local Q, QN -- queues by name, and in order of loading
 local last_queue
+fresh[#fresh + 1] = function() Q, QN, last_queue = {}, {}, nil end
 
 local function load_queues(names)
   local keys, missing = {}, {}

@@ -6,7 +6,9 @@ local function revive(from, q, t, seqx, available)
   zrem(zq(from, 'done'), t.id)
   zrem(zq(from, 'dead'), t.id)
   if q ~= from then
-    t.x.q = q.name
+    local texts = {}
+    for letter, text in pairs(t.x) do texts[letter] = text end
+    texts.q, t.x = q.name, texts
     t.texts = string.gsub(t.texts, '\tq[^\t]*', function() return '\tq' .. q.name end)
   end
   local spec = spec_number(q, t.x.h .. '\0' .. (t.x.v or '') .. '\0' .. (t.x.l and '1' or '0'))

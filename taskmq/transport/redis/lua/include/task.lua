@@ -20,21 +20,39 @@
 local HOT = '^(.)(%d)(%x%x%x%x%x%x%x%x%x%x%x)(%x%x%x),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
   .. '([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()'
 local COLD = {'c', 'a', 'm', 'e', 'd', 'r', 'b', 'x', 'y', 'f', 'z', 'w', 'n', 'l', 't', 'k'}
-local T = {} -- tasks by id; false: there is none
-local changed = {}
+local T -- tasks by id; false: there is none
+local changed -- tasks to be written
+local seq, seq0 -- the last number given, and what it was before
+fresh[#fresh + 1] = function() T, changed, seq, seq0 = {}, {}, nil, nil end
+
+-- Lines 2 and 3 of many tasks are the same: taken apart once in a call. Tables of line 2 are copied before a change.
+local colds, all_texts
+fresh[#fresh + 1] = function() colds, all_texts = {}, {} end
+
+local function parse_cold(cold)
+  local c = {}
+  for k, v in gmatch(cold, '(%a)(%d+)') do c[k] = tonumber(v) end
+  colds[cold] = c
+  return c
+end
+
+local function parse_texts(texts)
+  local x = {}
+  for k, v in gmatch(texts, '\t(%a)([^\t]*)') do x[k] = v end
+  all_texts[texts] = x
+  return x
+end
 
 local function parse(id, rec)
   local st, prio, seq, spec, epoch, attempts, lease, hand, flags, started, worker, cold, texts, progress, outcome, body =
     match(rec, HOT)
   if not st then return false end
-  local c, x = {}, {}
-  for k, v in gmatch(cold, '(%a)(%d+)') do c[k] = tonumber(v) end
-  for k, v in gmatch(texts, '\t(%a)([^\t]*)') do x[k] = v end
   return {
     id = id, st = st, prio = tonumber(prio), seqx = seq, specx = spec, spec = tonumber(spec, 16), epoch = tonumber(epoch),
     attempts = tonumber(attempts), lease = tonumber(lease), hand = hand, started = flags == '1' or flags == '3',
-    cancel = flags == '2' or flags == '3', started_at = tonumber(started), worker = worker, c = c, x = x, cold = cold,
-    texts = texts, progress = progress, outcome = outcome, rec = rec, body = body
+    cancel = flags == '2' or flags == '3', started_at = tonumber(started), worker = worker,
+    c = colds[cold] or parse_cold(cold), x = all_texts[texts] or parse_texts(texts), cold = cold, texts = texts,
+    progress = progress, outcome = outcome, rec = rec, body = body
   }
 end
 
@@ -89,7 +107,16 @@ local function record(t)
 end
 
 local function set(t, k, v)
-  if t.c[k] ~= v then t.c[k], t.warm = v, true end
+  local c = t.c
+  local old = c[k]
+  if old == v then return end
+  if not t.own then
+    t.own, t.c = true, {}
+    for letter, number in pairs(c) do t.c[letter] = number end
+    c = t.c
+  end
+  c[k] = v
+  if old == nil and not t.warm then t.cold = t.cold .. k .. I(v) else t.warm = true end
 end
 
 local function ref(t) return t.seqx .. t.prio .. t.specx .. t.id end
@@ -116,7 +143,6 @@ local function parse_new(id, rec)
 end
 
 -- seq: one for all queues of a store.
-local seq, seq0
 local function next_seq()
   if not seq then
     seq = tonumber(redis.call('GET', P .. 'seq') or '0')
