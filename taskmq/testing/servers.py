@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -65,10 +66,14 @@ class RedisServer:
         with log.open("ab") as out:
             self._process = subprocess.Popen(self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE
-        while not os.path.exists(self.socket):
+        while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self._command[0]} does not start: {log.read_text()[-1000:]}")
             time.sleep(0.005)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(self.socket) == 0
 
     def kill(self) -> None:
         """End it at once, as a crash would."""

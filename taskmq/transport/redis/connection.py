@@ -315,7 +315,7 @@ def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[A
     for _ in commands:
         try:
             replies.append(connection.read_response())
-        except ResponseError as error:
+        except (ResponseError, AuthenticationError) as error:
             replies.append(error)
         except BusyLoadingError as error:
             raise TransportUnavailable(f"{shown} is loading its data: {error}") from error
@@ -333,6 +333,7 @@ _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...]
     ("NOAUTH", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
     ("Authentication required", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
     ("NOPERM", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
+    ("can't run this command", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("no permissions", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("READONLY", TransportError, "is a read-only replica: give the URL of its primary"),
     ("read only replica", TransportError, "is a read-only replica: give the URL of its primary"),

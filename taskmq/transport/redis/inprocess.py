@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from taskmq.errors import ConfigError, TransportUnavailable
+from taskmq.errors import ConfigError, OutcomeUnknown, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
 from taskmq.transport.redis.connection import Server, exchange
@@ -91,13 +91,12 @@ class InProcess:
         self._ahead: dict[tuple[str, Any], tuple[Read, ...]] = {}
 
     def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
-        """A script's reply. ``again`` is of no use here: nothing has happened before EXEC."""
-        del again
+        """A script's reply. ``again``: it may be run a second time when the reply to EXEC is lost."""
         with self._mutex:
             interpreter = self._idle.pop() if self._idle else None
         interpreter = interpreter or Interpreter(self._new_runtime())
         try:
-            return self._run(interpreter, script, [_bytes(arg) for arg in args])
+            return self._run(interpreter, script, [_bytes(arg) for arg in args], again)
         finally:
             with self._mutex:
                 self._idle.append(interpreter)
@@ -110,14 +109,21 @@ class InProcess:
         """What is wrong with the server's settings."""
         return checkup(self.server)
 
-    def _run(self, interpreter: Interpreter, script: Script, args: list[bytes]) -> Any:
+    def _run(self, interpreter: Interpreter, script: Script, args: list[bytes], again: bool) -> Any:
         topic = (script.name, _topic(script.name, args))
+        lost = 0
         for attempt in range(TRIES):
-            with self.server.connection() as connection:
-                transaction = Transaction(self.server, connection)
-                transaction.read_ahead(self._ahead.get(topic, ()), _records(script.name, args))
-                reply = interpreter.run(script, args, transaction)
-                done = transaction.commit()
+            transaction = Transaction(self.server)
+            try:
+                with self.server.connection() as connection:
+                    transaction.begin(connection, self._ahead.get(topic, ()), _records(script.name, args))
+                    reply = interpreter.run(script, args, transaction)
+                    done = transaction.commit()
+            except OutcomeUnknown as error:
+                lost += 1
+                if lost > 1 or not (again or transaction.reading):
+                    raise TransportUnavailable(str(error)) if transaction.reading else error from error
+                continue
             if len(self._ahead) > REMEMBERED:
                 self._ahead.clear()
             self._ahead[topic] = transaction.steady(len(args[0]))
@@ -155,11 +161,12 @@ class Interpreter:
 
 
 class Transaction:
-    """The reads and writes of one run."""
+    """The reads and writes of one run. ``reading``: nothing has been written yet, so nothing can be lost."""
 
-    def __init__(self, server: Server, connection: Any) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._connection = connection
+        self._connection: Any = None
+        self.reading = True
         self._replies: dict[Read, Any] = {}
         self._used: dict[Read, None] = {}
         self._watched: set[bytes] = set()
@@ -175,8 +182,9 @@ class Transaction:
         self._used[command] = None
         return self._replies[command]
 
-    def read_ahead(self, commands: Sequence[Read], records: Read | None) -> None:
+    def begin(self, connection: Any, commands: Sequence[Read], records: Read | None) -> None:
         """Read what will be asked for, in one exchange."""
+        self._connection = connection
         wanted = [*commands, records] if records is not None else list(commands)
         if wanted:
             self._read(wanted)
@@ -194,6 +202,7 @@ class Transaction:
             if self._watched:
                 self._exchange([(b"UNWATCH",)])
             return True
+        self.reading = False
         return self._exchange([(b"MULTI",), *self._writes, (b"EXEC",)])[-1] is not None
 
     def steady(self, prefix: int) -> tuple[Read, ...]:
