@@ -31,7 +31,7 @@ PAGE = 1000
 """How much is read in one exchange."""
 FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
-_ID = 15
+_ID = 11
 """Where the id begins in what lines and sets know of a task."""
 _WAITING = (TaskState.QUEUED, TaskState.RETRYING, TaskState.SCHEDULED)
 
@@ -229,7 +229,7 @@ class RedisInspect:
         aging = self._configs([queue])[queue].aging_us > 0
         for spec in range(1, self._specs(queue) + 1):
             turns = self._runner.command("ZRANGE", self._keys.of_spec("turns", spec, queue), 0, -1)
-            codes.update(turn[12:] if aging else turn for turn in turns)
+            codes.update(turn[9:] if aging else turn for turn in turns)
         return codes
 
     def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:

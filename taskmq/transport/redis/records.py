@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import timedelta
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
 
 import msgspec
@@ -153,6 +154,16 @@ def _one_line(result: bytes) -> bytes:
 
 # ── tasks ──
 
+_DIGITS = {digit: n for n, digit in enumerate(f"-{digits}{ascii_uppercase}_{ascii_lowercase}")}
+
+
+def _number(letters: str) -> int:
+    """A number in letters (``lua/include/task.lua``)."""
+    number = 0
+    for letter in letters:
+        number = number * 64 + _DIGITS[letter]
+    return number
+
 
 class Record:
     """A task's record, taken apart."""
@@ -218,7 +229,7 @@ class Record:
             handler=texts[b"h"],
             state=self.visible_state(now),
             priority=self.priority,
-            seq=int(self.head[0][2:13], 16),
+            seq=_number(self.head[0][2:10]),
             attempt=int(self.head[2]) + (running and flags & 1),
             max_attempts=cold.get(b"m", DEFAULT_MAX_ATTEMPTS),
             epoch=int(self.head[1]),

@@ -108,7 +108,7 @@ for i = 1, #accepted do
   local spec = m.spec[3]
   if not spec then
     spec = spec_number(q, m.spec[2])
-    m.spec[3], m.spec[4], m.spec[5] = spec, format('%03x', spec), lane(q, spec)
+    m.spec[3], m.spec[4], m.spec[5] = spec, two(spec), lane(q, spec)
   end
   local seqx = next_seq()
   if not m.at then

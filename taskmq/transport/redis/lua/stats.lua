@@ -54,7 +54,7 @@ for i = 1, #turns do
   end)
 end
 for _, h in pairs(heads) do
-  local head = redis.call('ZRANGE', P .. 'part:' .. #name .. ':' .. name .. ':' .. (q.aging > 0 and sub(h[2], 13) or h[2]), 0, 0)
+  local head = redis.call('ZRANGE', P .. 'part:' .. #name .. ':' .. name .. ':' .. (q.aging > 0 and sub(h[2], 10) or h[2]), 0, 0)
   if head[1] then look(head[1]) end
 end
 
@@ -67,7 +67,7 @@ local function tally(what, from, to, by)
   while at < 10000 do
     local got = redis.call('ZRANGEBYSCORE', P .. what .. ':' .. name, from, to, 'LIMIT', at, 1000)
     for i = 1, #got do
-      local p = tonumber(sub(got[i], 12, 12))
+      local p = tonumber(sub(got[i], 9, 9))
       by_priority[p] = by_priority[p] + by
     end
     if #got < 1000 then return end

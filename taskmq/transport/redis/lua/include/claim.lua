@@ -74,7 +74,7 @@ local function read_flows(c, k)
   while #names < k do
     local m, s = c.turns()
     if not m then break end
-    names[#names + 1], scores[#scores + 1] = c.aging and sub(m, 13) or m, s
+    names[#names + 1], scores[#scores + 1] = c.aging and sub(m, 10) or m, s
   end
   if #names == 0 then return false end
   local unread = {}

@@ -169,7 +169,7 @@ function reap(q, most)
   while true do
     local m, till = entries()
     if not m or till > now or (#ids >= most and till ~= last) then break end
-    ids[#ids + 1] = sub(m, 16, -24)
+    ids[#ids + 1] = sub(m, 12, -24)
     batches[sub(m, -22, -11)], last = true, till
   end
   if #ids == 0 then return 0 end
@@ -188,7 +188,7 @@ function reap(q, most)
     if not m then break end
     if batches[sub(m, -22, -11)] then
       local group, position = sub(m, -22, -6), tonumber(sub(m, -5))
-      if not firsts[group] or position < firsts[group][1] then firsts[group] = {position, sub(m, 16, -24)} end
+      if not firsts[group] or position < firsts[group][1] then firsts[group] = {position, sub(m, 12, -24)} end
     end
   end
   for _, first in pairs(firsts) do blamed[first[2]] = true end

@@ -2,7 +2,7 @@
 --
 -- part:<len>:<q>:<code>  ZSET, a partition's line            line:<spec>:<q>   ZSET, a line of unpartitioned tasks
 -- turns:<spec>:<q>       ZSET of the partitions that may run now, by the spec of their heads. Strict: score (9 - priority)
---                        * 2^49 + tag, member the code. Aging: score dispatch_at, member the first 12 letters of the head's
+--                        * 2^49 + tag, member the code. Aging: score dispatch_at, member the first 9 letters of the head's
 --                        lm and the code.
 -- flows:<q>              HASH code → "live,tag,weight,max_running,aside,blocked_until,blocked_seq,paused,running;held_by;
 --                        parked;score lm …" only for a partition about which there is more to say than its line and turn: one
@@ -18,12 +18,12 @@ local forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sy
 do
 
 U = 2 ^ 24
-local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),(%x*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
+local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),([^,]*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
 
 -- Where a partition with this head stands among the turns: set and member.
 local function turn_place(q, f, m)
   local set = zset(P .. 'turns:' .. lm_spec(m) .. ':' .. q.name)
-  return set, q.aging > 0 and sub(m, 1, 12) .. f.code or f.code
+  return set, q.aging > 0 and sub(m, 1, 9) .. f.code or f.code
 end
 
 function forget(f)

@@ -169,7 +169,7 @@ function promote(q, most)
     local m, z = due[i][1], due[i][2]
     zrem(z, m)
     if z == blocks then
-      local f = flow(q, sub(m, 12))
+      local f = flow(q, sub(m, 9))
       f.blocked, f.bseq = nil, nil
       touch(q, f)
       place(q, f)

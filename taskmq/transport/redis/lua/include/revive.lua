@@ -12,7 +12,7 @@ local function revive(from, q, t, seqx, available)
     t.texts = string.gsub(t.texts, '\tq[^\t]*', function() return '\tq' .. q.name end)
   end
   local spec = spec_number(q, t.x.h .. '\0' .. (t.x.v or '') .. '\0' .. (t.x.l and '1' or '0'))
-  t.seqx, t.spec, t.specx = seqx, spec, format('%03x', spec)
+  t.seqx, t.spec, t.specx = seqx, spec, two(spec)
   t.outcome, t.progress, t.started_at, t.attempts, t.hand = '', '', nil, 0, ''
   local gone = {'f', 'z', 'r', 'e', 'd', 'b', 'x', 'a'}
   for i = 1, #gone do set(t, gone[i], nil) end

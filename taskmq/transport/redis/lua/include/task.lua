@@ -1,6 +1,6 @@
 -- A task's record: one string for its whole life.
 --
--- t:<id>  line 1  state, priority, seq (11 hex), spec (3 hex), then ",epoch,attempts,lease_until,hand,flags,started_at,worker"
+-- t:<id>  line 1  state, priority, seq (8 letters), spec (2), then ",epoch,attempts,lease_until,hand,flags,started_at,worker"
 --         line 2  what is seldom set, a letter and a number each: c created_at, a available_at if later, m max_attempts if
 --                 not 3, e expires_at, d deadline_at, r retry_at, b blamed, x expiries, y replays, f finished_at,
 --                 z delete_at, w weight and n max_running of its partition, l limit's n, t retention, k life of its key
@@ -12,14 +12,46 @@
 -- flags   1 started, 2 cancel requested
 -- log:<id>  the failed attempts, a line of JSON each
 --
+-- Numbers in letters: base 64, in digits that sort as bytes (records.py has the same); 4096 specs a queue, and at 100,000
+-- tasks a second the letters of seq last 89 years.
+--
 -- Lines and sets know a task by priority, seq, spec and id ("lm": sorts an aging line) or by seq, priority, spec and id
 -- ("ref": sorts what falls due at one time).
 
 -- @include queue
 
-local HOT = '^(.)(%d)(%x%x%x%x%x%x%x%x%x%x%x)(%x%x%x),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
+local HOT = '^(.)(%d)(........)(..),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
   .. '([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()'
 local COLD = {'c', 'a', 'm', 'e', 'd', 'r', 'b', 'x', 'y', 'f', 'z', 'w', 'n', 'l', 't', 'k'}
+local DIGITS = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
+local pairs_of = {} -- two digits by their number, as they are needed
+
+local function two(n)
+  local digits = pairs_of[n]
+  if not digits then
+    local high = floor(n / 64)
+    digits = sub(DIGITS, high + 1, high + 1) .. sub(DIGITS, n - 64 * high + 1, n - 64 * high + 1)
+    pairs_of[n] = digits
+  end
+  return digits
+end
+
+local function eight(n)
+  local upper = floor(n / 16777216)
+  local lower = n - upper * 16777216
+  local a, c = floor(upper / 4096), floor(lower / 4096)
+  return two(a) .. two(upper - a * 4096) .. two(c) .. two(lower - c * 4096)
+end
+
+local function number(digits)
+  local n = 0
+  for i = 1, #digits do
+    local b = byte(digits, i)
+    n = n * 64 + (b > 96 and b - 59 or b == 95 and 37 or b > 64 and b - 54 or b > 47 and b - 47 or 0)
+  end
+  return n
+end
+
 local T -- tasks by id; false: there is none
 local changed -- tasks to be written
 local seq, seq0 -- the last number given, and what it was before
@@ -48,7 +80,7 @@ local function parse(id, rec)
     match(rec, HOT)
   if not st then return false end
   return {
-    id = id, st = st, prio = tonumber(prio), seqx = seq, specx = spec, spec = tonumber(spec, 16), epoch = tonumber(epoch),
+    id = id, st = st, prio = tonumber(prio), seqx = seq, specx = spec, spec = number(spec), epoch = tonumber(epoch),
     attempts = tonumber(attempts), lease = tonumber(lease), hand = hand, started = flags == '1' or flags == '3',
     cancel = flags == '2' or flags == '3', started_at = tonumber(started), worker = worker,
     c = colds[cold] or parse_cold(cold), x = all_texts[texts] or parse_texts(texts), cold = cold, texts = texts,
@@ -121,8 +153,8 @@ end
 
 local function ref(t) return t.seqx .. t.prio .. t.specx .. t.id end
 local function lm(t) return t.prio .. t.seqx .. t.specx .. t.id end
-local function ref_id(r) return sub(r, 16) end
-local function lm_spec(m) return tonumber(sub(m, 13, 15), 16) end
+local function ref_id(r) return sub(r, 12) end
+local function lm_spec(m) return number(sub(m, 10, 11)) end
 
 local function available_at(t) return t.c.a or t.c.c end
 local function code(t) return t.x.p or '' end
@@ -131,7 +163,7 @@ local function limit_of(t) return t.x.l, t.c.l end
 -- Its score in its line (policy/order.py).
 local function score(q, t)
   if q.aging > 0 then return available_at(t) - t.prio * q.aging end
-  return (9 - t.prio) * PB + tonumber(t.seqx, 16)
+  return (9 - t.prio) * PB + number(t.seqx)
 end
 local function lm_prio_score(m) return (9 - tonumber(sub(m, 1, 1))) * PB end
 
@@ -149,5 +181,5 @@ local function next_seq()
     seq0 = seq
   end
   seq = seq + 1
-  return format('%011x', seq)
+  return eight(seq)
 end
