@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from taskmq.testing.clock import FakeClock
 from taskmq.testing.machine import machine
 from taskmq.transport.base import Store
+from taskmq.transport.redis.transport import RedisTransport
 from taskmq.transport.registry import open_store
 from tests.stores import STORES
 
@@ -47,6 +48,12 @@ def test_redis_answers_like_the_memory_model(name: str) -> None:
         return store
 
     _compare(fresh)
+
+
+def test_claims_from_many_queues_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that looks only at queues which have something finds what one that looks at all finds."""
+    monkeypatch.setattr(RedisTransport, "many", 1)
+    test_redis_answers_like_the_memory_model("redis")
 
 
 def _compare(opener: Callable[[FakeClock], Store], examples: int = 200) -> None:

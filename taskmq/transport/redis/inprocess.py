@@ -38,35 +38,16 @@ Read = tuple[bytes, ...]
 
 _OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS"))
 _READS = _OF_MANY_KEYS | frozenset(
-    (
-        b"GET",
-        b"HGET",
-        b"HMGET",
-        b"HGETALL",
-        b"ZRANGE",
-        b"ZRANGEBYSCORE",
-        b"ZCARD",
-        b"ZSCORE",
-        b"ZCOUNT",
-        b"LLEN",
-        b"TIME",
-    )
+    {
+        *(b"GET", b"HGET", b"HMGET", b"HGETALL", b"LLEN", b"SMISMEMBER", b"TIME"),
+        *(b"ZRANGE", b"ZRANGEBYSCORE", b"ZCARD", b"ZSCORE", b"ZCOUNT"),
+    }
 )
 _STEADY = frozenset(
-    (
-        b"conf",
-        b"state",
-        b"specs",
-        b"line",
-        b"turns",
-        b"leases",
-        b"counts",
-        b"wake",
-        b"seq",
-        b"delayed",
-        b"retries",
-        b"blocks",
-    )
+    {
+        *(b"conf", b"state", b"specs", b"line", b"turns", b"leases", b"counts", b"wake", b"seq"),
+        *(b"delayed", b"retries", b"blocks"),
+    }
 )
 """Structures that a script reads again the next time, unlike single tasks and partitions."""
 

@@ -49,6 +49,8 @@ class RedisInspect:
         self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
+        self._seen: set[frozenset[str]] = set()
+        """Sets of many queues that were claimed from, so that each of those queues is there."""
 
     # ── how scripts are called ──
 
@@ -206,6 +208,7 @@ class RedisInspect:
 
     def delete_queue(self, queue: str) -> bool:
         """Forget a queue that has no unfinished tasks."""
+        self._seen.clear()
         while True:
             answer = self._run(DELETE_QUEUE, queue, again=True)
             if answer != 1:
@@ -332,6 +335,7 @@ class RedisInspect:
 
     def flush(self) -> None:
         """Delete everything of this namespace, and nothing else."""
+        self._seen.clear()
         cursor, prefix = b"0", self._prefix.encode()
         pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
         while True:

@@ -58,6 +58,8 @@ from taskmq.transport.redis.wakeup import Wakeup
 from taskmq.transport.settings import check_room, config_drift
 
 BATCH = 200
+TOGETHER = 50
+"""How many queues are tidied in one exchange."""
 
 PUBLISH, RESERVE, SETTLE, EXTEND = script("publish"), script("reserve"), script("settle"), script("extend")
 TIDY, HAS_WORK, LOCK = script("tidy"), script("has_work"), script("lock")
@@ -69,6 +71,9 @@ class RedisTransport(RedisInspect):
     name = "redis"
     capabilities = Capabilities(durable=True, shared=True, notifies=True)
     limitations: Mapping[str, str] = {}
+
+    many = 50
+    """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
 
     def __init__(self, runner: Runner, namespace: str = "default", clock: Clock | None = None) -> None:
         """``clock`` overrides the server's clock in tests."""
@@ -98,6 +103,11 @@ class RedisTransport(RedisInspect):
 
     def _reserve_args(self, params: Reserve) -> list[Any]:
         pairs = params.handlers
+        known = False
+        if len(params.queues) >= self.many:
+            queues = frozenset(params.queues)
+            known = queues in self._seen
+            self._seen.add(queues)
         return self._args(
             (
                 params.limit,
@@ -106,6 +116,7 @@ class RedisTransport(RedisInspect):
                 secrets.token_hex(6),
                 int(params.keys),
                 -1 if pairs is None else len(pairs),
+                int(known),
                 *(f"{handler}\0{version}" for handler, version in pairs or ()),
                 *params.queues,
             )
@@ -144,9 +155,10 @@ class RedisTransport(RedisInspect):
         limit = params.limit or BATCH
         promoted = reaped = deleted = 0
         names = self._queues()
-        for name in names:
-            done = self._runner.script(TIDY, self._args((name, limit)), again=True)
-            promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
+        for at in range(0, len(names), TOGETHER):
+            calls = [(TIDY, self._args((name, limit))) for name in names[at : at + TOGETHER]]
+            for done in self._runner.scripts(calls, again=True):
+                promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
         more = max(promoted, reaped, deleted) >= limit
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more)
 

@@ -5,10 +5,10 @@
 
 -- @include commit
 
+local MANY = 50
 local names, next_due = {}, nil
-for i = 3, #ARGV do
-  if redis.call('EXISTS', P .. 'state:' .. ARGV[i]) == 1 then names[#names + 1] = ARGV[i] end
-end
+for i = 3, #ARGV do names[#names + 1] = ARGV[i] end
+if #names >= MANY then names = live_ones(names) end
 load_queues(names)
 for i = 1, #names do
   local q = Q[names[i]]

@@ -118,6 +118,7 @@ for i = 1, #accepted do
     zadd(m.spec[5], m.prio .. seqx .. m.spec[4] .. m.id, s)
     count(q, 'r' .. m.prio, 1)
     count(q, 'h' .. spec, 1)
+    enliven(q)
     wake(q.name, 1)
     if q.flows > 0 then place(q, q.plain) end
   else

@@ -1,7 +1,8 @@
 -- Reserve: promotes, reaps and expires what is due in these queues, then claims the next tasks by the claim rule.
 --
 -- ARGV   3 limit, 4 lease, 5 worker (JSON), 6 batch (12 hex), 7 whether tasks with a limit may be taken,
---        8 number of (handler, version) pairs or -1 for all, then those as "handler\0version", then the queues
+--        8 number of (handler, version) pairs or -1 for all, 9 whether to look only at queues that are live, then the pairs
+--        as "handler\0version", then the queues
 -- reply  "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
 --        and the claimed tasks' records (without a key) after an empty name
 -- atomic: one script chooses queue and flow, and marks the tasks
@@ -11,7 +12,7 @@
 
 local n, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 local pairs_given = tonumber(ARGV[8])
-local from = 9 + max(0, pairs_given)
+local from = 10 + max(0, pairs_given)
 local names, seen = {}, {}
 for i = from, #ARGV do
   if not seen[ARGV[i]] then
@@ -19,6 +20,7 @@ for i = from, #ARGV do
     names[#names + 1] = ARGV[i]
   end
 end
+if ARGV[9] == '1' then names = live_ones(names) end
 load_queues(names)
 
 local more = false
@@ -44,7 +46,7 @@ end
 local function runs(q)
   if pairs_given < 0 and ARGV[7] == '1' then return nil end
   local able, can = {}, {}
-  for i = 9, 8 + max(0, pairs_given) do able[ARGV[i]] = true end
+  for i = 10, 9 + max(0, pairs_given) do able[ARGV[i]] = true end
   local specs = redis.call('HGETALL', P .. 'specs:' .. q.name)
   for i = 1, #specs, 2 do
     local name, number = specs[i], tonumber(specs[i + 1])
@@ -79,6 +81,28 @@ if #picks == 0 then
     end
     local start_at = next_start_at(q)
     if start_at and (not next_due or start_at < next_due) then next_due = start_at end
+  end
+end
+
+-- Take out of `live` what has nothing to look at.
+local function retire(q)
+  if not q.live or q.due or next_start_at(q) then return end
+  local sets = of_specs(q, 'line')
+  if q.flows > 0 then
+    local turns = of_specs(q, 'turns')
+    for i = 1, #turns do sets[#sets + 1] = turns[i] end
+  end
+  if q.limited then sets[#sets + 1] = zset(P .. 'owing:' .. q.name) end
+  for i = 1, #sets do
+    if zfirst(sets[i]) then return end
+  end
+  q.live, q.dirty = false, true
+  write('SREM', P .. 'live', q.name)
+end
+if ARGV[9] == '1' then
+  for i = 1, #names do
+    sync(Q[names[i]])
+    retire(Q[names[i]])
   end
 end
 

@@ -115,7 +115,10 @@ function place(q, f)
     q.j = max(q.j + 1, q.v)
     f.tag, q.dirty = max(tag_of(q, f), q.j), true
   end
-  if can and not f.live then wake(q.name, 1) end
+  if can and not f.live then
+    enliven(q)
+    wake(q.name, 1)
+  end
   if f.live and not can and not (f.ordered and f.nrun > 0) then q.stopped[#q.stopped + 1] = f end
   if f.plain then
     if f.live ~= can then f.live, q.dirty = can, true end

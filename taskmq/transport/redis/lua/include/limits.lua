@@ -42,6 +42,7 @@ local function noted(k)
   for _, line in pairs(k.lines) do
     if line.owed > 0 then
       zadd(zset(P .. 'owing:' .. line.q), owing_member(k.key, line.n), 0)
+      enliven(queue(line.q))
       wake(line.q, 1)
     end
   end

@@ -41,6 +41,7 @@ end
 function stand(q, t, f)
   t.st = 'W'
   zadd(line_of(q, t, f), lm(t), score(q, t))
+  enliven(q)
   if not f.ordered then wake(q.name, 1) end
   in_place(q, t)
 end

@@ -1,10 +1,13 @@
 -- A queue: its settings (conf), and what it remembers (state). Twin of transport/memory/records.py, QueueRecord.
 --
 -- conf:<q>   "paused,weight,aging,max_running,max_queued,hold,lease,count,cost,burst\n<JSON>"; empty: not set
--- state:<q>  "served,v,j,tag,live,flows,level,level_at,limited,next,specs": service, virtual time, the unpartitioned flow's
---            tag and whether it has a head, how many partitions, the rate's bucket, whether it has seen a limit, a lower
---            bound of when something falls due, and for each spec whether it has a limit ("0101"). It always exists for a
+-- state:<q>  "served,v,j,tag,head,flows,level,level_at,limited,live,due,specs": service, virtual time, the unpartitioned
+--            flow's tag and whether it has a head, how many partitions, the rate's bucket, whether it has seen a limit,
+--            whether it is in `live`, a lower bound of when something falls due, and for each spec whether it has a limit
+--            ("0101"). It always exists for a
 --            queue that was used, so it is what makes a queue exist.
+-- live       SET of the queues that have something in line, owed or due. It may have more: only a claim from many queues
+--            looks at it, and takes out what it finds empty.
 -- A spec is what a claim must be able to run: handler, version, with or without a limit. Numbered in specs:<q>.
 
 -- @include base
@@ -39,11 +42,11 @@ local function load_queues(names)
     end
     local tag, live = 0, false
     if state then
-      local served, v, j, ptag, plive, flows, level, level_at, limited, due, specs =
-        match(state, '^([^,]*),(%d+),(%d+),(%d+),(%d),(%d+),(%d*),(%d*),(%d),(%d*),([01]*)$')
+      local served, v, j, ptag, plive, flows, level, level_at, limited, live_too, due, specs =
+        match(state, '^([^,]*),(%d+),(%d+),(%d+),(%d),(%d+),(%d*),(%d*),(%d),(%d),(%d*),([01]*)$')
       q.served, q.v, q.j, q.flows, q.limited = tonumber(served), tonumber(v), tonumber(j), tonumber(flows), limited == '1'
       q.level, q.level_at, q.due, q.specs = tonumber(level), tonumber(level_at), tonumber(due), specs
-      tag, live = tonumber(ptag), plive == '1'
+      tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
     else
       q.served, q.v, q.j, q.flows, q.specs = 0, 0, 0, 0, ''
       if not last_queue then
@@ -65,7 +68,8 @@ end
 local function state_text(q)
   return concat({
     format('%.17g', q.served), I(q.v), I(q.j), I(q.plain.tag), q.plain.live and '1' or '0', I(q.flows),
-    q.level and I(q.level) or '', q.level_at and I(q.level_at) or '', q.limited and '1' or '0', q.due and I(q.due) or '',
+    q.level and I(q.level) or '', q.level_at and I(q.level_at) or '', q.limited and '1' or '0',
+    q.live and '1' or '0', q.due and I(q.due) or '',
     q.specs
   }, ',')
 end
@@ -74,9 +78,28 @@ local function zq(q, what) return zset(P .. what .. ':' .. q.name) end
 
 local function count(q, field, by) q.cnt[field] = (q.cnt[field] or 0) + by end
 
+-- There is something to look at in it.
+local function enliven(q)
+  if not q.live then
+    q.live, q.dirty = true, true
+    write('SADD', P .. 'live', q.name)
+  end
+end
+
 -- Something of the queue falls due then. The bound may be early, never late.
 local function falls_due(q, at)
   if not q.due or at < q.due then q.due, q.dirty = at, true end
+  enliven(q)
+end
+
+-- The names of those queues that have something to look at.
+local function live_ones(names)
+  local known = redis.call('SMISMEMBER', P .. 'live', unpack(names))
+  local found = {}
+  for i = 1, #names do
+    if known[i] == 1 then found[#found + 1] = names[i] end
+  end
+  return found
 end
 
 local DUE = {'delayed', 'retries', 'blocks', 'leases', 'expiring'}
