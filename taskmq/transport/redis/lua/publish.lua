@@ -100,6 +100,17 @@ local function moment(text)
   return kind == 'r' and now + us or tonumber(us)
 end
 
+local codes = {}
+for i = 1, #accepted do
+  local m = accepted[i]
+  if m.at and ARGV[m.at + 1] ~= '' then
+    local name = m.spec[1].name
+    codes[name] = codes[name] or {}
+    codes[name][#codes[name] + 1] = ARGV[m.at + 1]
+  end
+end
+for name, list in pairs(codes) do load_flows(Q[name], list) end
+
 local created = 'c' .. I(now)
 local plain_in = {}
 for i = 1, #accepted do

@@ -23,6 +23,15 @@ end
 
 for i = 1, #items do promote(items[i].q, BATCH) end
 load_tasks(ids)
+local codes = {}
+for i = 1, #ids do
+  local t = task(ids[i])
+  if t and t.x.p then
+    codes[t.x.q] = codes[t.x.q] or {}
+    codes[t.x.q][#codes[t.x.q] + 1] = t.x.p
+  end
+end
+for name, list in pairs(codes) do load_flows(queue(name), list) end
 
 -- Retry or defer: an ordered partition waits in place; otherwise the task waits aside.
 local function put_off(q, t, f, delay, whole)

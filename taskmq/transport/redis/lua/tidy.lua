@@ -36,7 +36,8 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   q.v, q.j, q.plain.tag, q.dirty = 0, max(0, q.j - by), max(0, q.plain.tag - by), true
   local states = redis.call('HGETALL', P .. 'flows:' .. q.name)
   for i = 1, #states, 2 do
-    local f = flow(q, states[i], states[i + 1])
+    q.read_texts[states[i]] = states[i + 1]
+    local f = flow(q, states[i])
     f.tag = max(0, tag_of(q, f) - by)
     touch(q, f)
   end
@@ -47,7 +48,8 @@ if q.v > 2 ^ 48 and q.aging == 0 then
     while m do
       local f = q.fl[m]
       if not f then
-        f = flow(q, m, false)
+        q.read_texts[m] = false
+        f = flow(q, m)
         f.tag = max(0, tag_of(q, f) - by)
         touch(q, f)
       end

@@ -65,11 +65,15 @@ do
 -- m, s: members and scores read so far, in order; n: how many; done: read to the end; i: the first that may be alive
 -- add: member → score, del: member → true: this script's changes, which hide what the server has
 
+local NOTHING = {}
 fresh[#fresh + 1] = function() W, Z = {}, {} end
 function zset(key)
   local z = Z[key]
   if not z then
-    z = {key = key, m = {}, s = {}, n = 0, i = 1, add = {}, del = {}}
+    z = {
+      key = key, m = NOTHING, s = NOTHING, n = 0, i = 1, add = {}, del = {}, done = false, dirty = false, am = nil, as = nil,
+      stale = nil
+    }
     Z[key] = z
   end
   return z
@@ -77,6 +81,7 @@ end
 
 local function zload(z, k)
   local r = redis.call('ZRANGE', z.key, z.n, z.n + k - 1, 'WITHSCORES')
+  if #r > 0 and z.n == 0 then z.m, z.s = {}, {} end
   local m, s, n = z.m, z.s, z.n
   for i = 1, #r, 2 do
     n = n + 1

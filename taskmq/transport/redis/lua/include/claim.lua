@@ -77,17 +77,9 @@ local function read_flows(c, k)
     names[#names + 1], scores[#scores + 1] = c.aging and sub(m, 10) or m, s
   end
   if #names == 0 then return false end
-  local unread = {}
+  load_flows(c.q, names)
   for i = 1, #names do
-    if not c.q.fl[names[i]] then unread[#unread + 1] = names[i] end
-  end
-  local states = {}
-  if #unread > 0 then
-    local got = redis.call('HMGET', P .. 'flows:' .. c.q.name, unpack(unread))
-    for i = 1, #unread do states[unread[i]] = got[i] end
-  end
-  for i = 1, #names do
-    local f = flow(c.q, names[i], states[names[i]])
+    local f = flow(c.q, names[i])
     if not c.aging then
       f.tag = f.tag or scores[i] - floor(scores[i] / PB) * PB
       f.ts = f.ts or scores[i]

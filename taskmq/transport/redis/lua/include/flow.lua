@@ -13,9 +13,11 @@
 
 -- @include limits
 
-local forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
+local load_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
   run_drop, U
 do
+
+local NONE = {}
 
 U = 2 ^ 24
 local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),([^,]*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
@@ -26,19 +28,42 @@ local function turn_place(q, f, m)
   return set, q.aging > 0 and sub(m, 1, 9) .. f.code or f.code
 end
 
+-- A flow that does not exist, with room for all that may become of it.
+local function new_flow(q, name)
+  return {
+    code = name, ordered = byte(name) == 33, line = zset(P .. 'part:' .. #q.name .. ':' .. q.name .. ':' .. name),
+    exists = false, live = false, tag = 0, weight = 1, max = nil, aside = 0, run = NONE, nrun = 0, blocked = nil, bseq = nil,
+    paused = false, held = nil, parked = nil, stored = nil, dirty = nil, tset = nil, tm = nil, ts = nil
+  }
+end
+
+-- Read the texts of these partitions in one command, as far as they were not read yet.
+function load_flows(q, names)
+  local unread, seen = {}, {}
+  for i = 1, #names do
+    local name = names[i]
+    if name ~= '' and not q.fl[name] and not seen[name] then unread[#unread + 1], seen[name] = name, true end
+  end
+  for from = 1, #unread, 4000 do
+    local upto = min(from + 3999, #unread)
+    local got = redis.call('HMGET', P .. 'flows:' .. q.name, unpack(unread, from, upto))
+    for i = from, upto do q.read_texts[unread[i]] = got[i - from + 1] end
+  end
+end
+
 function forget(f)
-  f.exists, f.live, f.tag, f.weight, f.max, f.aside, f.run, f.nrun = false, false, 0, 1, nil, 0, {}, 0
+  f.exists, f.live, f.tag, f.weight, f.max, f.aside, f.run, f.nrun = false, false, 0, 1, nil, 0, NONE, 0
   f.blocked, f.bseq, f.paused, f.held, f.parked = nil, nil, false, nil, nil
 end
 
--- The flow of a code; it may not exist. state: its text in flows:<q> if that was read already, false when it has none.
-function flow(q, name, state)
+-- The flow of a code; it may not exist.
+function flow(q, name)
   if name == '' then return q.plain end
   local f = q.fl[name]
   if f then return f end
+  local state = q.read_texts[name]
   if state == nil then state = redis.call('HGET', P .. 'flows:' .. q.name, name) end
-  f = {code = name, ordered = byte(name) == 33, line = zset(P .. 'part:' .. #q.name .. ':' .. q.name .. ':' .. name)}
-  forget(f)
+  f = new_flow(q, name)
   q.fl[name] = f
   local m = zfirst(f.line)
   if state then
@@ -48,7 +73,10 @@ function flow(q, name, state)
     f.nrun, f.stored = tonumber(nrun), true
     if held ~= '' then f.held = held end
     if parked ~= '' then f.parked = parked end
-    for s, l in gmatch(run, '(%S+) (%S+)') do f.run[#f.run + 1] = {tonumber(s), l} end
+    if run ~= '' then
+      f.run = {}
+      for s, l in gmatch(run, '(%S+) (%S+)') do f.run[#f.run + 1] = {tonumber(s), l} end
+    end
   elseif m then
     f.exists, f.live, f.tag = true, true, nil -- its tag is in its turn
   end
@@ -183,6 +211,7 @@ end
 function run_add(f, s, m)
   f.nrun = f.nrun + 1
   if f.ordered then
+    if f.run == NONE then f.run = {} end
     local run, i = f.run, #f.run + 1
     while i > 1 and (run[i - 1][1] > s or (run[i - 1][1] == s and before(m, run[i - 1][2]))) do i = i - 1 end
     table.insert(run, i, {s, m})

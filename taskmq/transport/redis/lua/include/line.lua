@@ -166,6 +166,12 @@ function promote(q, most)
     if z ~= blocks then ids[#ids + 1] = ref_id(m) end
   end
   load_tasks(ids)
+  local codes = {}
+  for i = 1, #ids do
+    local t = task(ids[i])
+    if t then codes[#codes + 1] = code(t) end
+  end
+  load_flows(q, codes)
   for i = 1, done do
     local m, z = due[i][1], due[i][2]
     zrem(z, m)

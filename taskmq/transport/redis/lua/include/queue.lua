@@ -32,7 +32,7 @@ local function load_queues(names)
     local q = Q[missing[i]]
     local conf, state = got[2 * i - 1], got[2 * i]
     QN[#QN + 1] = q
-    q.weight, q.aging, q.fl, q.touched, q.stopped, q.cnt, q.started = 1, 0, {}, {}, {}, {}, 0
+    q.weight, q.aging, q.fl, q.read_texts, q.touched, q.stopped, q.cnt, q.started = 1, 0, {}, {}, {}, {}, {}, 0
     if conf then
       local paused, weight, aging, running, queued, hold, lease, count, cost, burst =
         match(conf, '^(%d),(%d*),(%d*),(%d*),(%d*),(%d),(%d*),(%d*),(%d*),(%d*)\n')

@@ -127,6 +127,7 @@ end
 
 local function record(t)
   local cold = t.cold
+  if t.new and t.st == 'W' and not t.own then return t.rec end -- as it came
   if t.warm then
     local parts = {}
     for i = 1, #COLD do
@@ -170,6 +171,7 @@ local function lm_prio_score(m) return (9 - tonumber(sub(m, 1, 1))) * PB end
 local function parse_new(id, rec)
   local t = parse(id, rec)
   T[id] = t
+  t.new = true
   change(t)
   return t
 end
