@@ -97,7 +97,7 @@ class InProcess:
             transaction = Transaction(self.server)
             try:
                 with self.server.connection() as connection:
-                    transaction.begin(connection, self._ahead.get(topic, ()), _records(script.name, args))
+                    transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(script.name, args)])
                     reply = interpreter.run(script, args, transaction)
                     done = transaction.commit()
             except OutcomeUnknown as error:
@@ -163,12 +163,11 @@ class Transaction:
         self._used[command] = None
         return self._replies[command]
 
-    def begin(self, connection: Any, commands: Sequence[Read], records: Read | None) -> None:
+    def begin(self, connection: Any, ahead: list[Read]) -> None:
         """Read what will be asked for, in one exchange."""
         self._connection = connection
-        wanted = [*commands, records] if records is not None else list(commands)
-        if wanted:
-            self._read(wanted)
+        if ahead:
+            self._read(ahead)
 
     def _read(self, commands: list[Read]) -> None:
         keys = {key for command in commands for key in _watchable(command)} - self._watched
@@ -213,16 +212,17 @@ def _topic(name: str, args: list[bytes]) -> Any:
     return (args[2], *args[7:]) if name == "reserve" else None
 
 
-def _records(name: str, args: list[bytes]) -> Read | None:
-    """The read of the records that a settle names, as the script will make it."""
+def _given(name: str, args: list[bytes]) -> list[Read]:
+    """Reads that follow from the arguments: the clock, and the records that a settle names."""
+    clock: list[Read] = [(b"TIME",)] if args[1] == b"0" else []
     if name != "settle":
-        return None
+        return clock
     at = 3 + int(args[2])
     ids: dict[bytes, None] = {}
     while at < len(args):
         ids[args[at + 1]] = None
         at += 2 + {b"a": 1, b"r": 3, b"d": 1, b"x": 3}.get(args[at][:1], 0)
-    return (b"MGET", *(args[0] + b"t:" + task_id for task_id in ids))
+    return [*clock, (b"MGET", *(args[0] + b"t:" + task_id for task_id in ids))]
 
 
 def _bytes(value: Any) -> bytes:
