@@ -45,7 +45,7 @@ _READS = _OF_MANY_KEYS | frozenset(
 )
 _STEADY = frozenset(
     {
-        *(b"conf", b"state", b"specs", b"line", b"turns", b"leases", b"counts", b"wake", b"seq"),
+        *(b"conf", b"state", b"served", b"specs", b"line", b"turns", b"leases", b"counts", b"wake", b"seq"),
         *(b"delayed", b"retries", b"blocks"),
     }
 )

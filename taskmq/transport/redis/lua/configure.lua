@@ -18,7 +18,8 @@ for i = 4, #ARGV, 2 do
   else
     local count, cost, burst = match(conf, '^[^\n]*,(%d*),(%d*),(%d*)\n')
     if tonumber(count) ~= q.count or tonumber(cost) ~= q.cost or tonumber(burst) ~= q.burst then
-      q.level, q.level_at, q.dirty = nil, nil, true -- a new rate starts with a full bucket
+      load_service({q.name})
+      q.level, q.level_at, q.served_on = nil, nil, true -- a new rate starts with a full bucket
     end
   end
   if conf then write('SET', P .. 'conf:' .. q.name, conf) end

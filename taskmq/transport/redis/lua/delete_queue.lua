@@ -31,7 +31,7 @@ if #held > 0 then
   return 1
 end
 local own = {
-  'conf', 'state', 'specs', 'flows', 'counts', 'delayed', 'retries', 'inplace', 'blocks', 'leases', 'expiring', 'done', 'dead',
+  'conf', 'state', 'served', 'specs', 'flows', 'counts', 'delayed', 'retries', 'inplace', 'blocks', 'leases', 'expiring', 'done', 'dead',
   'keys', 'owing', 'wake'
 }
 for i = 1, #own do write('DEL', P .. own[i] .. ':' .. name) end

@@ -22,6 +22,7 @@ for i = from, #ARGV do
 end
 if ARGV[9] == '1' then names = live_ones(names) end
 load_queues(names)
+load_service(names)
 
 local more = false
 for i = 1, #names do

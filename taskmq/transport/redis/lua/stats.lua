@@ -10,6 +10,7 @@
 local name = ARGV[3]
 if redis.call('EXISTS', P .. 'state:' .. name) == 0 then return {} end
 local q = queue(name)
+load_service({name})
 local after, upto = '(' .. I(now), I(now)
 local function counted(what, from, to) return redis.call('ZCOUNT', P .. what .. ':' .. name, from, to) end
 

@@ -306,7 +306,8 @@ end
 -- Store what the claim left: service, virtual time, and the standing of the flows that gave or parked tasks.
 function write_back(c)
   local q = c.q
-  if c.served ~= q.served or c.v ~= q.v then q.served, q.v, q.dirty = c.served, c.v, true end
+  if c.served ~= q.served then q.served, q.served_on = c.served, true end
+  if c.v ~= q.v then q.v, q.dirty = c.v, true end
   count_starts(q, c.taken)
   for i = 0, #c.views do
     local v = c.views[i]

@@ -29,6 +29,7 @@ local function commit_queue(q)
   sync(q)
   if q.born then write('ZADD', P .. 'queues', I(q.born), q.name) end
   if q.dirty then write('SET', P .. 'state:' .. q.name, state_text(q)) end
+  if q.served_on then write('SET', P .. 'served:' .. q.name, service_text(q)) end
   for field, by in pairs(q.cnt) do
     if by ~= 0 then write('HINCRBY', P .. 'counts:' .. q.name, field, I(by)) end
   end

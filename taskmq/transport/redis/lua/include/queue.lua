@@ -1,11 +1,12 @@
 -- A queue: its settings (conf), and what it remembers (state). Twin of transport/memory/records.py, QueueRecord.
 --
 -- conf:<q>   "paused,weight,aging,max_running,max_queued,hold,lease,count,cost,burst\n<JSON>"; empty: not set
--- state:<q>  "served,v,j,tag,head,flows,level,level_at,limited,live,due,specs": service, virtual time, the unpartitioned
---            flow's tag and whether it has a head, how many partitions, the rate's bucket, whether it has seen a limit,
---            whether it is in `live`, a lower bound of when something falls due, and for each spec whether it has a limit
---            ("0101"). It always exists for a
+-- state:<q>  "v,j,tag,head,flows,limited,live,due,specs": virtual time, the unpartitioned flow's tag and whether it has a
+--            head, how many partitions, whether it has seen a limit, whether it is in `live`, a lower bound of when something
+--            falls due, and for each spec whether it has a limit ("0101"). It always exists for a
 --            queue that was used, so it is what makes a queue exist.
+-- served:<q> "served,level,level_at": service and the rate's bucket. Apart, because every claim writes it and only claims
+--            read it: so without Lua claims do not spoil the transactions of others.
 -- live       SET of the queues that have something in line, owed or due. It may have more: only a claim from many queues
 --            looks at it, and takes out what it finds empty.
 -- A spec is what a claim must be able to run: handler, version, with or without a limit. Numbered in specs:<q>.
@@ -42,13 +43,13 @@ local function load_queues(names)
     end
     local tag, live = 0, false
     if state then
-      local served, v, j, ptag, plive, flows, level, level_at, limited, live_too, due, specs =
-        match(state, '^([^,]*),(%d+),(%d+),(%d+),(%d),(%d+),(%d*),(%d*),(%d),(%d),(%d*),([01]*)$')
-      q.served, q.v, q.j, q.flows, q.limited = tonumber(served), tonumber(v), tonumber(j), tonumber(flows), limited == '1'
-      q.level, q.level_at, q.due, q.specs = tonumber(level), tonumber(level_at), tonumber(due), specs
+      local v, j, ptag, plive, flows, limited, live_too, due, specs =
+        match(state, '^(%d+),(%d+),(%d+),(%d),(%d+),(%d),(%d),(%d*),([01]*)$')
+      q.v, q.j, q.flows, q.limited = tonumber(v), tonumber(j), tonumber(flows), limited == '1'
+      q.due, q.specs = tonumber(due), specs
       tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
     else
-      q.served, q.v, q.j, q.flows, q.specs = 0, 0, 0, 0, ''
+      q.v, q.j, q.flows, q.specs = 0, 0, 0, ''
       if not last_queue then
         local newest = redis.call('ZRANGE', P .. 'queues', -1, -1, 'WITHSCORES')
         last_queue = tonumber(newest[2] or '0')
@@ -67,11 +68,29 @@ end
 
 local function state_text(q)
   return concat({
-    format('%.17g', q.served), I(q.v), I(q.j), I(q.plain.tag), q.plain.live and '1' or '0', I(q.flows),
-    q.level and I(q.level) or '', q.level_at and I(q.level_at) or '', q.limited and '1' or '0',
+    I(q.v), I(q.j), I(q.plain.tag), q.plain.live and '1' or '0', I(q.flows), q.limited and '1' or '0',
     q.live and '1' or '0', q.due and I(q.due) or '',
     q.specs
   }, ',')
+end
+
+-- What queues have served, and their buckets; only scripts that ask for it read it.
+local function load_service(names)
+  local keys = {}
+  for i = 1, #names do keys[i] = P .. 'served:' .. names[i] end
+  local got = #keys > 0 and redis.call('MGET', unpack(keys)) or keys
+  for i = 1, #names do
+    local q = Q[names[i]]
+    q.served = 0
+    if got[i] then
+      local served, level, since = match(got[i], '^([^,]*),(%d*),(%d*)$')
+      q.served, q.level, q.level_at = tonumber(served), tonumber(level), tonumber(since)
+    end
+  end
+end
+
+local function service_text(q)
+  return format('%.17g', q.served) .. ',' .. (q.level and I(q.level) or '') .. ',' .. (q.level_at and I(q.level_at) or '')
 end
 
 local function zq(q, what) return zset(P .. what .. ':' .. q.name) end
@@ -164,7 +183,7 @@ end
 
 local function count_starts(q, n)
   if q.count and n > 0 then
-    q.level, q.level_at, q.dirty = level_at(q) - n * q.cost, now, true
+    q.level, q.level_at, q.served_on = level_at(q) - n * q.cost, now, true
   end
 end
 
