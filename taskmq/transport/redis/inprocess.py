@@ -37,7 +37,7 @@ REMEMBERED = 64
 Read = tuple[bytes, ...]
 
 _OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS"))
-_READS = _OF_MANY_KEYS | frozenset(
+READS = _OF_MANY_KEYS | frozenset(
     {
         *(b"GET", b"HGET", b"HMGET", b"HGETALL", b"LLEN", b"SMISMEMBER", b"TIME"),
         *(b"ZRANGE", b"ZRANGEBYSCORE", b"ZCARD", b"ZSCORE", b"ZCOUNT"),
@@ -155,7 +155,7 @@ class Transaction:
 
     def call(self, command: Read) -> Any:
         """A read's reply; a write is kept for the end and has none."""
-        if command[0] not in _READS:
+        if command[0] not in READS:
             self._writes.append(command)
             return None
         if command not in self._replies:
@@ -177,12 +177,13 @@ class Transaction:
         self._replies.update(zip(commands, replies[-len(commands) :], strict=True))
 
     def commit(self) -> bool:
-        """Write, if nothing that was read has changed; False: it has, and nothing was written."""
-        if not self._writes:
-            if self._watched:
-                self._exchange([(b"UNWATCH",)])
+        """Write, if nothing that was read has changed; False: it has, and nothing was written.
+
+        Without writes, too: what was read at two moments may never have been true together.
+        """
+        if not self._watched and not self._writes:
             return True
-        self.reading = False
+        self.reading = not self._writes
         return self._exchange([(b"MULTI",), *self._writes, (b"EXEC",)])[-1] is not None
 
     def steady(self, prefix: int) -> tuple[Read, ...]:

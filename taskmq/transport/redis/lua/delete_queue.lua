@@ -38,5 +38,5 @@ for i = 1, #own do write('DEL', P .. own[i] .. ':' .. name) end
 for spec = 1, #q.specs do write('DEL', P .. 'turns:' .. spec .. ':' .. name, P .. 'line:' .. spec .. ':' .. name) end
 write('ZREM', P .. 'queues', name)
 write('SREM', P .. 'live', name)
-for i = 1, #W do redis.call(unpack(W[i])) end
+send()
 return 2

@@ -10,9 +10,11 @@ local held = redis.call('GET', key)
 local till, owner
 if held then till, owner = match(held, '^(%d+)\n(.*)$') end
 if ARGV[3] == 'unlock' then
-  if owner == ARGV[5] then redis.call('DEL', key) end
+  if owner == ARGV[5] then write('DEL', key) end
+  send()
   return 1
 end
 if held and owner ~= ARGV[5] and tonumber(till) > now then return 0 end
-redis.call('SET', key, I(now + ARGV[6]) .. '\n' .. ARGV[5])
+write('SET', key, I(now + ARGV[6]) .. '\n' .. ARGV[5])
+send()
 return 1

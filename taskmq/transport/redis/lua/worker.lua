@@ -8,11 +8,13 @@
 
 local key = P .. 'workers'
 if ARGV[3] == 'heartbeat' then
-  redis.call('HSET', key, ARGV[4], I(now + ARGV[6]) .. ',' .. I(now) .. '\n' .. ARGV[5])
+  write('HSET', key, ARGV[4], I(now + ARGV[6]) .. ',' .. I(now) .. '\n' .. ARGV[5])
+  send()
   return {}
 end
 if ARGV[3] == 'forget' then
-  redis.call('HDEL', key, ARGV[4])
+  write('HDEL', key, ARGV[4])
+  send()
   return {}
 end
 local rows, out = redis.call('HGETALL', key), {}
@@ -24,5 +26,5 @@ for i = 1, #rows, 2 do
     write('HDEL', key, rows[i])
   end
 end
-for i = 1, #W do redis.call(unpack(W[i])) end
+send()
 return out

@@ -57,6 +57,9 @@ local function before(a, b)
 end
 
 local function write(...) W[#W + 1] = {...} end
+local function send()
+  for i = 1, #W do redis.call(unpack(W[i])) end
+end
 
 local zset, zadd, zrem, zfirst, walk, Z
 do

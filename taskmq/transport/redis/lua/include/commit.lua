@@ -104,7 +104,7 @@ function commit()
       in_pieces('ZADD', key, come)
     end
   end
-  for i = 1, #W do redis.call(unpack(W[i])) end
+  send()
 end
 
 end
