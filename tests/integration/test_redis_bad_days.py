@@ -291,6 +291,19 @@ def _until(call: Callable[[], object], tries: int = 200) -> None:
     call()
 
 
+def test_a_record_that_was_deleted_by_hand_stops_nobody() -> None:
+    """Without its record a task is gone; those beside and behind it go on."""
+    server = redis_server("redis")
+    store = open_store(server.url("hand:"))
+    plain, ordered = publish(store, 3), publish(store, 3, partition="!x")
+    for gone in (plain[1], ordered[0]):
+        assert admin(server, "DEL", f"hand:t:{gone.id}") == 1
+    left = {m.id for m in (plain[0], plain[2], ordered[1], ordered[2])}
+    assert set(work_off(store) + work_off(store)) == left
+    store.flush()
+    store.close()
+
+
 # ── names ──
 
 

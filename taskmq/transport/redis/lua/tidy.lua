@@ -20,7 +20,7 @@ end
 load_tasks(ids)
 for i = 1, #ids do
   local t = task(ids[i])
-  if t and not t.deleted then delete(q, t) end
+  if t and not t.deleted then delete(q, t) else zrem(zq(q, 'done'), ids[i]) end
 end
 local ended = walk({zq(q, 'keys')}, 1, most)
 for _ = 1, most do

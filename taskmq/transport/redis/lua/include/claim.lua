@@ -273,33 +273,43 @@ end
 
 -- ── what the claim leaves ──
 
+local groups -- runs in this claim
+
+local function give(c, v, t, m, s, position, worker, batch, default_lease)
+  local q, f, group = c.q, v.f, 0
+  leave(q, t, f)
+  if v.ordered and v.taken > 1 then -- a run: blame looks at it for itself
+    if not v.group then
+      groups = groups + 1
+      v.group = groups
+    end
+    group = v.group
+  end
+  if not f.plain then
+    run_add(f, s, m)
+    touch(q, f)
+  end
+  q.started = q.started + 1
+  t.st, t.epoch, t.worker, t.started, t.progress, t.started_at = 'R', t.epoch + 1, worker, false, '', nil
+  t.hand = batch .. format('%05.0f%05.0f', group, position)
+  lease_until(q, t, now + (q.lease or default_lease))
+end
+
+-- Marks the picks as running; afterwards `picks` are the tasks.
 function deliver(worker, batch, default_lease)
-  local ids = {}
-  for i = 1, #picks do ids[i] = ref_id(picks[i][3]) end
+  local chosen, ids = picks, {}
+  for i = 1, #chosen do ids[i] = ref_id(chosen[i][3]) end
   load_tasks(ids)
-  local groups = 0
-  for i = 1, #picks do
-    local c, v, m, s = picks[i][1], picks[i][2], picks[i][3], picks[i][4]
-    local q, f, t = c.q, v.f, task(ids[i])
-    local lease = q.lease or default_lease
-    leave(q, t, f)
-    local group = 0
-    if v.ordered and v.taken > 1 then -- a run: blame looks at it for itself
-      if not v.group then
-        groups = groups + 1
-        v.group = groups
-      end
-      group = v.group
+  picks, groups = {}, 0
+  for i = 1, #chosen do
+    local c, v, m, s = chosen[i][1], chosen[i][2], chosen[i][3], chosen[i][4]
+    local t = task(ids[i])
+    if t then
+      give(c, v, t, m, s, i, worker, batch, default_lease)
+      picks[#picks + 1] = t
+    else -- somebody has deleted its record
+      zrem(v.f.plain and lane(c.q, lm_spec(m)) or v.f.line, m)
     end
-    if not f.plain then
-      run_add(f, s, m)
-      touch(q, f)
-    end
-    q.started = q.started + 1
-    t.st, t.epoch, t.worker, t.started, t.progress, t.started_at = 'R', t.epoch + 1, worker, false, '', nil
-    t.hand = batch .. format('%05.0f%05.0f', group, i)
-    lease_until(q, t, now + lease)
-    picks[i] = t
   end
 end
 
