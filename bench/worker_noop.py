@@ -3,7 +3,7 @@
 The rate is taken between the tenth and the last call of the handler, so start-up does not count; the worker's
 processor time is taken over the same stretch.
 
-    python -m bench.worker_noop [memory|sqlite] [TASKS]
+    python -m bench.worker_noop [memory|sqlite|redis|valkey] [TASKS]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 from bench.common import folder, report
 from taskmq import App
 from taskmq.outcome import Ack
+from taskmq.testing.servers import redis_server
 from taskmq.transport.base import Reserve, Settle, Settlement
 
 BARE_BATCH = 128
@@ -84,6 +85,8 @@ def main(stores: list[str], tasks: int) -> None:
 
 
 def _url(store: str, place: Path, number: int) -> str:
+    if store in ("redis", "valkey"):
+        return redis_server(store).url(f"{number}:")
     return "memory://" if store == "memory" else f"sqlite:///{place}/{number}.db"
 
 

@@ -1,0 +1,30 @@
+-- Settings of queues: seeds those that were never configured, or overwrites; or pauses and resumes one.
+--
+-- ARGV   3 "seed", "overwrite", "pause" or "resume", then for each queue: name, conf (queue.lua; "" for pause and resume)
+-- reply  for each the conf that was there, "" when there was none
+
+-- @include commit
+
+local out = {}
+for i = 4, #ARGV, 2 do
+  local q = queue(ARGV[i])
+  local old, conf = q.conf or '', ARGV[i + 1]
+  local set_before = match(old, '\n(.)') ~= nil
+  if ARGV[3] == 'pause' or ARGV[3] == 'resume' then
+    if old == '' then old = '0,,,,,0,,,,\n' end
+    conf = (ARGV[3] == 'pause' and '1' or '0') .. sub(old, 2)
+  elseif ARGV[3] == 'seed' and set_before then
+    conf = nil
+  else
+    local count, cost, burst = match(conf, '^[^\n]*,(%d*),(%d*),(%d*)\n')
+    if tonumber(count) ~= q.count or tonumber(cost) ~= q.cost or tonumber(burst) ~= q.burst then
+      load_service({q.name})
+      q.level, q.level_at, q.served_on = nil, nil, true -- a new rate starts with a full bucket
+    end
+  end
+  if conf then write('SET', P .. 'conf:' .. q.name, conf) end
+  wake(q.name, WAKES)
+  out[#out + 1] = set_before and old or ''
+end
+commit()
+return out

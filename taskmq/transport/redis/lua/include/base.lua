@@ -1,0 +1,204 @@
+-- What every script stands on: the prefix, the clock, sorted sets with this call's own changes.
+--
+-- All scripts and includes are one library, loaded into the server once (scripts.py). An include names first what it gives
+-- to others, because Lua allows a function 200 locals; between `do` and `end` it keeps the rest to itself. What lives for
+-- one call only is made anew by the functions in `fresh`.
+--
+-- A script's body only reads. What it wants to change it changes in Lua tables, and `commit` (commit.lua) turns them into
+-- commands at the very end, none of whose replies anybody looks at. So a script that fails half-way has changed nothing,
+-- and the same file can run outside the server: its reads under WATCH, its writes as one MULTI/EXEC (?lua=off).
+--
+-- ARGV[1] prefix of all keys   ARGV[2] the time in microseconds, 0: the server's clock
+
+local run = {} -- the scripts by name
+local P, now
+local W -- commands for the end
+local fresh, clean = {}, false
+
+-- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
+local format, sub, byte, match, gmatch, concat, floor, max, min
+local function prepare()
+  format, sub, byte, match, gmatch = string.format, string.sub, string.byte, string.match, string.gmatch
+  concat, floor, max, min = table.concat, math.floor, math.max, math.min
+end
+
+local function renew()
+  for i = 1, #fresh do fresh[i]() end
+end
+
+local function enter_script(name, ARGV)
+  if not format then prepare() end
+  if not clean then renew() end -- the last one failed
+  clean, P, now = false, ARGV[1], tonumber(ARGV[2])
+  if now == 0 then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  local reply = run[name](ARGV)
+  renew()
+  clean = true
+  return reply
+end
+
+local BATCH = 200 -- most tasks that one verb promotes, reaps, expires or returns in a queue
+
+-- An integer in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey; and %d
+-- takes a third of the time of %.0f.
+local function I(x) return format('%d', x) end
+
+-- Whether text a sorts before b by its bytes. Lua's < asks the server's locale.
+local function before(a, b)
+  local n = min(#a, #b)
+  for i = 1, n do
+    local x, y = byte(a, i), byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
+local function write(...) W[#W + 1] = {...} end
+local function send()
+  for i = 1, #W do redis.call(unpack(W[i])) end
+end
+
+local zset, zadd, zrem, zfirst, walk, Z
+do
+
+-- ── sorted sets ──
+-- m, s: members and scores read so far, in order; n: how many; done: read to the end; i: the first that may be alive
+-- add: member → score, del: member → true: this script's changes, which hide what the server has
+
+local NOTHING = {}
+fresh[#fresh + 1] = function() W, Z = {}, {} end
+function zset(key)
+  local z = Z[key]
+  if not z then
+    z = {
+      key = key, m = NOTHING, s = NOTHING, n = 0, i = 1, add = {}, del = {}, done = false, dirty = false, am = nil, as = nil,
+      stale = nil
+    }
+    Z[key] = z
+  end
+  return z
+end
+
+local function zload(z, k)
+  local r = redis.call('ZRANGE', z.key, z.n, z.n + k - 1, 'WITHSCORES')
+  if #r > 0 and z.n == 0 then z.m, z.s = {}, {} end
+  local m, s, n = z.m, z.s, z.n
+  for i = 1, #r, 2 do
+    n = n + 1
+    m[n], s[n] = r[i], tonumber(r[i + 1])
+  end
+  z.done = n - z.n < k
+  z.n = n
+end
+
+function zadd(z, member, score)
+  z.add[member], z.del[member], z.dirty = score, nil, true
+  if z.am == member then
+    z.am, z.stale = nil, true
+  elseif not z.stale and (z.am == nil or score < z.as or (score == z.as and before(member, z.am))) then
+    z.am, z.as = member, score
+  end
+end
+
+function zrem(z, member)
+  if z.am == member then z.am, z.stale = nil, true end
+  z.add[member], z.del[member], z.dirty = nil, true, true
+end
+
+-- The first of this script's additions: am, as; looked for again when it was taken out (then stale).
+local function first_added(z)
+  if z.stale then
+    z.am, z.stale = nil, nil
+    for a, x in pairs(z.add) do
+      if z.am == nil or x < z.as or (x == z.as and before(a, z.am)) then z.am, z.as = a, x end
+    end
+  end
+  return z.am, z.as
+end
+
+-- The first member and its score; nil when there is none. Reads k at a time.
+function zfirst(z, k)
+  local m, s
+  while true do
+    m = z.m[z.i]
+    if m == nil then
+      if z.done then break end
+      zload(z, k or 1)
+    elseif z.add[m] or z.del[m] then
+      z.i = z.i + 1
+    else
+      s = z.s[z.i]
+      break
+    end
+  end
+  local a, x = first_added(z)
+  if a and (m == nil or x < s or (x == s and before(a, m))) then return a, x end
+  return m, s
+end
+
+-- A cursor over a set as it is now: step it, then look at its m and s; m is nil at the end. Reads `first`, then `page`.
+local function cursor(z, first, page)
+  local added = {}
+  if next(z.add) then
+    for m, s in pairs(z.add) do added[#added + 1] = {m, s} end
+    table.sort(added, function(a, b) return a[2] < b[2] or (a[2] == b[2] and before(a[1], b[1])) end)
+  end
+  return {z = z, i = z.i, added = added, j = 1, first = first, page = page}
+end
+
+local function step(c)
+  local z, m, s = c.z, nil, nil
+  while true do
+    m = z.m[c.i]
+    if m == nil then
+      if z.done then break end
+      zload(z, z.n == 0 and c.first or c.page)
+    elseif z.add[m] or z.del[m] then
+      c.i = c.i + 1
+    else
+      s = z.s[c.i]
+      break
+    end
+  end
+  local a = c.added[c.j]
+  if a and (m == nil or a[2] < s or (a[2] == s and before(a[1], m))) then
+    c.j = c.j + 1
+    c.m, c.s = a[1], a[2]
+  else
+    c.m, c.s = m, s
+    if m then c.i = c.i + 1 end
+  end
+end
+
+-- A function that gives the next member, score and set of several sets read as one; nil at the end.
+function walk(sets, first, page)
+  local cursors = {}
+  for i = 1, #sets do cursors[i] = cursor(sets[i], first, page) end
+  if #cursors == 1 then
+    local c = cursors[1]
+    return function()
+      step(c)
+      return c.m, c.s, c.z
+    end
+  end
+  local started, last = false, nil
+  return function()
+    if not started then
+      for i = 1, #cursors do step(cursors[i]) end
+      started = true
+    elseif last then
+      step(last)
+    end
+    last = nil
+    for i = 1, #cursors do
+      local c = cursors[i]
+      if c.m and (not last or c.s < last.s or (c.s == last.s and before(c.m, last.m))) then last = c end
+    end
+    if last then return last.m, last.s, last.z end
+  end
+end
+
+end

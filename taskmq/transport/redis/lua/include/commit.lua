@@ -1,0 +1,110 @@
+-- The end of every script that changes something: all tables become commands, and nothing reads a reply.
+--
+-- wake:<q>  list of at most WAKES tokens for those who wait for work of the queue (BLPOP)
+
+-- @include ending
+
+local commit, WAKES, sets
+do
+
+WAKES = 32
+
+local function wake_waiters()
+  for name, n in pairs(wakes) do
+    local have = redis.call('LLEN', P .. 'wake:' .. name)
+    n = min(n, WAKES - have)
+    if n > 0 then
+      local tokens = {}
+      for i = 1, n do tokens[i] = '1' end
+      write('RPUSH', P .. 'wake:' .. name, unpack(tokens))
+    end
+  end
+end
+
+local function in_pieces(command, key, args)
+  for from = 1, #args, 4000 do write(command, key, unpack(args, from, min(from + 3999, #args))) end
+end
+
+local function commit_queue(q)
+  sync(q)
+  if q.born then write('ZADD', P .. 'queues', I(q.born), q.name) end
+  if q.dirty then write('SET', P .. 'state:' .. q.name, state_text(q)) end
+  if q.served_on then write('SET', P .. 'served:' .. q.name, service_text(q)) end
+  for field, by in pairs(q.cnt) do
+    if by ~= 0 then write('HINCRBY', P .. 'counts:' .. q.name, field, I(by)) end
+  end
+  if q.texts then
+    local texts, gone = {}, {}
+    for name, text in pairs(q.texts) do
+      if text then
+        texts[#texts + 1], texts[#texts + 2] = name, text
+      else
+        gone[#gone + 1] = name
+      end
+    end
+    in_pieces('HDEL', P .. 'flows:' .. q.name, gone)
+    in_pieces('HSET', P .. 'flows:' .. q.name, texts)
+  end
+end
+
+local function commit_limits()
+  for key, k in pairs(L) do
+    if k.dirty then
+      local lines = {I(k.running)}
+      for _, line in pairs(k.lines) do
+        lines[#lines + 1] = line.q .. '\t' .. I(line.n) .. '\t' .. I(line.parked) .. '\t' .. I(line.owed)
+      end
+      if k.running == 0 and #lines == 1 then
+        if k.stored then
+          write('DEL', P .. 'limit:' .. key)
+          write('ZREM', P .. 'limits', key)
+        end
+      else
+        write('SET', P .. 'limit:' .. key, concat(lines, '\n') .. '\n')
+        if not k.stored then write('ZADD', P .. 'limits', '0', key) end
+      end
+    end
+  end
+end
+
+-- sets: key, value, … of new records that no table was made for
+fresh[#fresh + 1] = function() sets = {} end
+
+local function commit_tasks()
+  local gone = {}
+  for i = 1, #changed do
+    local t = changed[i]
+    if t.deleted then
+      gone[#gone + 1], gone[#gone + 2] = P .. 't:' .. t.id, P .. 'log:' .. t.id
+    else
+      sets[#sets + 1], sets[#sets + 2] = P .. 't:' .. t.id, record(t)
+      if t.logged then write('SET', P .. 'log:' .. t.id, t.log) end
+    end
+  end
+  for from = 1, #sets, 4000 do write('MSET', unpack(sets, from, min(from + 3999, #sets))) end
+  for from = 1, #gone, 4000 do write('DEL', unpack(gone, from, min(from + 3999, #gone))) end
+  if seq and seq > seq0 then write('SET', P .. 'seq', I(seq)) end
+end
+
+function commit()
+  wake_waiters()
+  for i = 1, #QN do commit_queue(QN[i]) end
+  commit_limits()
+  commit_tasks()
+  for key, z in pairs(Z) do
+    if z.dirty then
+      local gone, come = {}, {}
+      for m in pairs(z.del) do gone[#gone + 1] = m end
+      local last, text
+      for m, s in pairs(z.add) do
+        if s ~= last then last, text = s, I(s) end
+        come[#come + 1], come[#come + 2] = text, m
+      end
+      in_pieces('ZREM', key, gone)
+      in_pieces('ZADD', key, come)
+    end
+  end
+  send()
+end
+
+end

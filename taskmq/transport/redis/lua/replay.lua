@@ -1,0 +1,31 @@
+-- Replay: queues dead letters again, at the end of the line of a queue.
+--
+-- ARGV   3 queue or "" for their own, then ids
+-- reply  "1" or "0" (it is not dead) for each, in one string
+
+-- @include revive
+
+local ids = {unpack(ARGV, 4)}
+load_tasks(ids)
+local out = {}
+for i = 1, #ids do
+  local t = task(ids[i])
+  out[i] = '0'
+  if t and t.st == 'F' then
+    out[i] = '1'
+    local own = queue(t.x.q)
+    local target = ARGV[3] == '' and own or queue(ARGV[3])
+    promote(target, BATCH)
+    if target ~= own then free_key(t, true) end
+    local f = flow(own, code(t))
+    if f.exists and f.held == t.id then
+      f.held = nil
+      touch(own, f)
+      place(own, f)
+    end
+    revive(own, target, t, next_seq(), now)
+  end
+end
+for i = 1, #QN do finish_verb(QN[i]) end
+commit()
+return concat(out)

@@ -1,0 +1,123 @@
+-- Reserve: promotes, reaps and expires what is due in these queues, then claims the next tasks by the claim rule.
+--
+-- ARGV   3 limit, 4 lease, 5 worker (JSON), 6 batch (12 hex), 7 whether tasks with a limit may be taken,
+--        8 number of (handler, version) pairs or -1 for all, 9 whether to look only at queues that are live, then the pairs
+--        as "handler\0version", then the queues
+-- reply  "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
+--        and the claimed tasks' records (without a key) after an empty name
+-- atomic: one script chooses queue and flow, and marks the tasks
+
+-- @include commit
+-- @include claim
+
+local n, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
+local pairs_given = tonumber(ARGV[8])
+local from = 10 + max(0, pairs_given)
+local names, seen = {}, {}
+for i = from, #ARGV do
+  if not seen[ARGV[i]] then
+    seen[ARGV[i]] = true
+    names[#names + 1] = ARGV[i]
+  end
+end
+if ARGV[9] == '1' then names = live_ones(names) end
+load_queues(names)
+load_service(names)
+
+local more = false
+for i = 1, #names do
+  local q = Q[names[i]]
+  if q.due and q.due <= now then
+    promote(q, BATCH)
+    if reap(q, BATCH) >= BATCH then more = true end
+    local expired = expire(q, BATCH)
+    look_again(q)
+    if expired == BATCH then
+      commit()
+      return {'1', ''}
+    end
+  end
+end
+for i = 1, #names do look_for_missed(Q[names[i]]) end
+for i = 1, #names do
+  if return_parked(Q[names[i]], BATCH) >= BATCH then more = true end
+end
+
+-- The specs of a queue that this claim can run; nil when that is all.
+local function runs(q)
+  if pairs_given < 0 and ARGV[7] == '1' then return nil end
+  local able, can = {}, {}
+  for i = 10, 9 + max(0, pairs_given) do able[ARGV[i]] = true end
+  local specs = redis.call('HGETALL', P .. 'specs:' .. q.name)
+  for i = 1, #specs, 2 do
+    local name, number = specs[i], tonumber(specs[i + 1])
+    if (pairs_given < 0 or able[sub(name, 1, -3)]) and (ARGV[7] == '1' or sub(name, -1) == '0') then can[number] = true end
+  end
+  return can
+end
+
+local candidates = {}
+local page = #names == 1 and n or min(n, math.ceil(n / #names) + 1)
+for i = 1, #names do
+  local q = Q[names[i]]
+  sync(q)
+  if not q.paused then candidates[#candidates + 1] = candidate(q, runs(q), page) end
+end
+choose(candidates, n)
+deliver(ARGV[5], ARGV[6], lease)
+for i = 1, #candidates do
+  write_back(candidates[i])
+  look_for_missed(candidates[i].q)
+end
+
+local next_due
+if #picks == 0 then
+  for i = 1, #names do
+    local q = Q[names[i]]
+    if q.due then
+      for k = 1, 4 do
+        local _, at = zfirst(zq(q, DUE[k]))
+        if at and (not next_due or at < next_due) then next_due = at end
+      end
+    end
+    local start_at = next_start_at(q)
+    if start_at and (not next_due or start_at < next_due) then next_due = start_at end
+  end
+end
+
+-- Take out of `live` what has nothing to look at.
+local function retire(q)
+  if not q.live or q.due or next_start_at(q) then return end
+  local sets = of_specs(q, 'line')
+  if q.flows > 0 then
+    local turns = of_specs(q, 'turns')
+    for i = 1, #turns do sets[#sets + 1] = turns[i] end
+  end
+  if q.limited then sets[#sets + 1] = zset(P .. 'owing:' .. q.name) end
+  for i = 1, #sets do
+    if zfirst(sets[i]) then return end
+  end
+  q.live, q.dirty = false, true
+  write('SREM', P .. 'live', q.name)
+end
+if ARGV[9] == '1' then
+  for i = 1, #names do
+    sync(Q[names[i]])
+    retire(Q[names[i]])
+  end
+end
+
+local out = {(more or parked_now > PARK) and '1' or '0', next_due and I(next_due) or ''}
+for i = 1, #candidates do
+  local c = candidates[i]
+  if c.taken > 0 then
+    out[#out + 1], out[#out + 2], out[#out + 3] = c.q.name, I(c.q.lease or lease), c.aging and '1' or '0'
+  end
+end
+out[#out + 1] = ''
+for i = 1, #picks do
+  out[#out + 1] = record(picks[i])
+  out[#out + 1] = picks[i].id
+end
+commit()
+return out

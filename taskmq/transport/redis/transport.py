@@ -1,0 +1,275 @@
+"""The Redis store: one verb, one script. Essay: why the rule lives in Lua.
+
+Whose turn it is depends on what every other worker has just taken, so choosing and taking must be one step. A server
+that runs one script at a time gives that for nothing; to choose in the client would need a lock, or a repair for each
+lost race. So ``lua/`` is a twin of the memory store and of ``taskmq.policy``, file by file, checked by the same vectors
+and by random programs that compare every answer with the memory store's.
+
+What keeps the twin honest and quick:
+
+* *Read, decide, write.* A script's body only reads; what it changes stands in Lua tables, and its last act turns them
+  into commands (``lua/include/commit.lua``). A script that fails has changed nothing. No command's reply is used after
+  that, so the same files run in this process where a server forbids scripts (``?lua=off``).
+* *Little to read.* One string for each queue says whether it has partitions, limits, or something due; what it does not
+  have costs nothing. Lines and turns are read a page at a time, as far as the decision depends on them.
+* *Nothing for a free partition.* It is in its queue's turns with its tag as the score, and has a line; only one that
+  runs, waits or was given a weight has a word of state.
+* *A record is one string.* A hash with a field for each value costs three times the memory and half again the time.
+
+Times are microseconds, exact in Lua's doubles until the year 2255. A rate's bucket is counted in lowest terms; only
+bursts beyond 10^15 units would be rounded.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from taskmq.clock import Clock
+from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.message import Message
+from taskmq.queue import QueueConfig
+from taskmq.transport.base import (
+    Capabilities,
+    Extend,
+    Maintain,
+    Maintained,
+    Publish,
+    Receipt,
+    Renewed,
+    Reserve,
+    Reserved,
+    Settle,
+    Wait,
+    WorkerInfo,
+)
+from taskmq.transport.group import Call, Group
+from taskmq.transport.redis import records
+from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.inprocess import InProcess
+from taskmq.transport.redis.inspect import CONFIGURE, WORKER, RedisInspect
+from taskmq.transport.redis.runner import OnServer, Runner
+from taskmq.transport.redis.scripts import script
+from taskmq.transport.redis.wakeup import Wakeup
+from taskmq.transport.settings import check_room, config_drift
+
+BATCH = 200
+TOGETHER = 50
+"""How many queues are tidied in one exchange."""
+
+PUBLISH, RESERVE, SETTLE, EXTEND = script("publish"), script("reserve"), script("settle"), script("extend")
+TIDY, HAS_WORK, LOCK = script("tidy"), script("has_work"), script("lock")
+
+
+class RedisTransport(RedisInspect):
+    """A store in Redis or Valkey."""
+
+    name = "redis"
+    capabilities = Capabilities(durable=True, shared=True)
+    limitations: Mapping[str, str] = {
+        **dict.fromkeys(
+            (
+                "parked_late_comer_gets_its_turn_and_no_more",
+                "parked_tasks_return_by_turns_between_partitions",
+                "parked_tasks_return_by_weight",
+            ),
+            "not built yet: partitions that share a full key do not take turns, who was parked first returns first",
+        ),
+        "parked_head_is_overtaken_by_a_more_urgent_task": "not built yet: it waits with the parked head",
+        "slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another": "not built yet: the slot stays idle",
+        "slot_hidden_from_a_claim_goes_to_what_it_can_run": "not built yet: parked tasks have no line per handler",
+        "replay_takes_its_key_again": "not built yet: a key that was freed stays free",
+    }
+
+    many = 50
+    """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
+
+    def __init__(self, runner: Runner, namespace: str = "default", clock: Clock | None = None) -> None:
+        """``clock`` overrides the server's clock in tests."""
+        super().__init__(runner, namespace, clock)
+        self._wakeup = Wakeup(runner.server, self._keys)
+        self._publishes: Group[Sequence[Message], list[Receipt]] = Group(self._publish_together)
+
+    # ── the hot path ──
+
+    def publish(self, params: Publish) -> list[Receipt]:
+        """Store the messages, all or none."""
+        return self._publishes.call(params.messages) if params.messages else []
+
+    def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
+        """Publishes that come together share a round trip; each is stored or refused for itself."""
+        scripts = [(PUBLISH, self._args(records.Batch(call.wish).args())) for call in calls]
+        answers = self._runner.scripts(scripts, again=True)
+        for call, answer in zip(calls, answers, strict=True):
+            try:
+                call.answer(_receipts(call.wish, answer))
+            except TaskMQError as error:
+                call.error = error
+
+    def reserve(self, params: Reserve) -> Reserved:
+        """Claim the next tasks by the claim rule."""
+        return _reserved(self._runner.script(RESERVE, self._reserve_args(params)))
+
+    def _reserve_args(self, params: Reserve) -> list[Any]:
+        pairs = params.handlers
+        known = False
+        if len(params.queues) >= self.many:
+            queues = frozenset(params.queues)
+            known = queues in self._seen
+            self._seen.add(queues)
+        return self._args(
+            (
+                params.limit,
+                params.lease,
+                msgspec.json.encode(params.worker),
+                secrets.token_hex(6),
+                int(params.keys),
+                -1 if pairs is None else len(pairs),
+                int(known),
+                *(f"{handler}\0{version}" for handler, version in pairs or ()),
+                *params.queues,
+            )
+        )
+
+    def settle(self, params: Settle) -> list[bool]:
+        """End deliveries, in order."""
+        if not params.items:
+            return []
+        return _accepted(self._runner.script(SETTLE, self._args(records.settlements(params.items))))
+
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
+        """Both in one round trip."""
+        if not settle.items:
+            return [], self.reserve(reserve)
+        settled, reserved = self._runner.scripts(
+            [(SETTLE, self._args(records.settlements(settle.items))), (RESERVE, self._reserve_args(reserve))]
+        )
+        return _accepted(settled), _reserved(reserved)
+
+    def extend(self, params: Extend) -> list[Renewed]:
+        """Renew leases and mark started tasks."""
+        if not params.items:
+            return []
+        args: list[Any] = []
+        for item in params.items:
+            delivery, news = item.delivery, item.progress
+            args += (delivery.id, f"{delivery.epoch},{delivery.lease},{int(item.started)}")
+            args.append(b"" if news is None else msgspec.json.encode(news))
+        return [_renewed(answer) for answer in self._runner.script(EXTEND, self._args(args), again=True)]
+
+    # ── housekeeping ──
+
+    def maintain(self, params: Maintain) -> Maintained:
+        """One bounded round over all queues."""
+        limit = params.limit or BATCH
+        promoted = reaped = deleted = 0
+        more = False
+        names = self._queues()
+        for at in range(0, len(names), TOGETHER):
+            calls = [(TIDY, self._args((name, limit))) for name in names[at : at + TOGETHER]]
+            for done in self._runner.scripts(calls, again=True):
+                promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
+                more = more or max(done[:3]) >= limit
+        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
+
+    def wait(self, params: Wait) -> bool:
+        """Block until a task of these queues can be claimed."""
+
+        def look() -> tuple[bool, float | None]:
+            work, due = self._run(HAS_WORK, *params.queues, again=True)
+            return bool(work), (int(due) - self.now()) / 1e6 if due else None
+
+        return self._wakeup.wait(params.queues, params.timeout, look)
+
+    def wake(self) -> None:
+        """Make every blocked ``wait`` return now."""
+        self._wakeup.wake()
+
+    # ── named leases, workers, settings ──
+
+    def lock(self, name: str, owner: str, ttl: int) -> bool:
+        """Take or renew a named lease."""
+        return bool(self._run(LOCK, "lock", name, owner, ttl, again=True))
+
+    def unlock(self, name: str, owner: str) -> None:
+        """Give a named lease back."""
+        self._run(LOCK, "unlock", name, owner, again=True)
+
+    def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
+        """Write the worker's row."""
+        self._run(WORKER, "heartbeat", worker.id, msgspec.json.encode(asdict(worker)), ttl, again=True)
+
+    def forget(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        self._run(WORKER, "forget", worker_id, again=True)
+
+    def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
+        """Seed queues that were never configured; returns drift."""
+        if not queues:
+            return {}
+        args = [arg for name, config in queues.items() for arg in (name, records.conf(config))]
+        stored = self._run(CONFIGURE, "overwrite" if overwrite else "seed", *args, again=True)
+        drift: dict[str, list[str]] = {}
+        for (name, wanted), text in zip(queues.items(), stored, strict=True):
+            if text and not overwrite:
+                known = records.config(text)
+                if differs := config_drift(wanted, known, known.paused):
+                    drift[name] = differs
+        return drift
+
+    def close(self) -> None:
+        """Close all connections; a blocked ``wait`` returns."""
+        if not self._runner.server.closed:
+            self._wakeup.wake()
+        self._runner.server.close()
+
+
+def _receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
+    if answer and answer[0][:1] == b"!":
+        raise _refusal(answer)
+    return [
+        Receipt(holder.decode(), duplicate=True) if holder else Receipt(message.id, duplicate=False)
+        for message, holder in zip(messages, answer, strict=True)
+    ]
+
+
+def _refusal(answer: Sequence[bytes]) -> TaskMQError:
+    what, *words = (word.decode() for word in answer)
+    if what == "!full":
+        name, most, queued, more = words
+        try:
+            check_room(name, int(most), int(queued), int(more))
+        except QueueFull as full:
+            return full
+    key, task_id, queue = words
+    return IdempotencyConflict(
+        f"key {key!r} of queue {queue!r} is taken by task {task_id} with different content", key=key, task_id=task_id
+    )
+
+
+def _reserved(answer: Sequence[bytes]) -> Reserved:
+    more, due, *rest = answer
+    end = rest.index(b"") if rest else 0
+    leases = {rest[i].decode(): (int(rest[i + 1]), rest[i + 2] == b"1") for i in range(0, end, 3)}
+    deliveries = [records.delivery(rest[i + 1].decode(), rest[i], leases) for i in range(end + 1, len(rest), 2)]
+    return Reserved(deliveries=deliveries, more=more == b"1", next_due=int(due) if due else None)
+
+
+def _accepted(answer: bytes) -> list[bool]:
+    return [letter == 49 for letter in answer]
+
+
+def _renewed(answer: bytes) -> Renewed:
+    until, _, cancel = answer.partition(b",")
+    return Renewed(int(until), cancel == b"1") if until else Renewed(None)
+
+
+def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> RedisTransport:
+    """The store of a ``redis://``, ``rediss://``, ``valkey://`` or ``unix://`` URL."""
+    settings = Settings(url)
+    runner: Runner = (OnServer if settings.lua else InProcess)(Server(settings))
+    return RedisTransport(runner, namespace, clock)

@@ -1,0 +1,69 @@
+"""Keys and settings of the Redis store."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskmq.transport.redis.inprocess import READS
+from taskmq.transport.redis.keys import Keys, namespaced
+from taskmq.transport.redis.scripts import library, script
+
+names = st.text(alphabet="a1:/{}.@-", min_size=1, max_size=8)
+texts = st.text(alphabet="ab1: {}é!", min_size=1, max_size=8)
+KEYS = Keys("taskmq:")
+
+
+def _key(kind: str, queue: str, text: str) -> bytes:
+    if kind == "part":
+        return KEYS.partition(queue, text.encode())
+    if kind == "parked":
+        return KEYS.parked(queue, b"1", text.encode())
+    if kind in ("line", "turns"):
+        return KEYS.of_spec(kind, len(text), queue)
+    if kind == "limit":
+        return KEYS.limit(text)
+    return KEYS.of_queue(kind, queue)
+
+
+def _meant(kind: str, queue: str, text: str) -> tuple[object, ...]:
+    if kind in ("part", "parked"):
+        return kind, queue, text
+    if kind in ("line", "turns"):
+        return kind, len(text), queue
+    return (kind, text) if kind == "limit" else (kind, queue)
+
+
+kinds = st.sampled_from(["part", "parked", "line", "turns", "limit", "state", "conf", "flows", "wake"])
+
+
+@given(kinds, names, texts, kinds, names, texts)
+def test_keys_are_injective(a: str, queue_a: str, text_a: str, b: str, queue_b: str, text_b: str) -> None:
+    """Two different things never have one key, whatever they are called."""
+    same = _key(a, queue_a, text_a) == _key(b, queue_b, text_b)
+    assert same == (_meant(a, queue_a, text_a) == _meant(b, queue_b, text_b))
+
+
+@given(names, names)
+def test_namespaces_are_apart(a: str, b: str) -> None:
+    """No two namespaces have one prefix."""
+    assert (namespaced("taskmq:", a) == namespaced("taskmq:", b)) == (a == b)
+
+
+def test_the_library_knows_every_script() -> None:
+    """Each script is registered under a name that carries the library's digest, and can be run as a plain script."""
+    whole = library()
+    source = whole.source().decode()
+    assert source.startswith(f"#!lua name=taskmq_{whole.digest}\n")
+    for name in whole.scripts:
+        assert f"function_name='{whole.function(name)}'" in source
+        assert script(name).text.endswith(f"return enter_script('{name}', ARGV)\n".encode())
+
+
+def test_scripts_read_first_and_write_at_the_end() -> None:
+    """No script calls a writing command in its body: all writes go through one place, and nobody sees their replies."""
+    called = set(re.findall(r"redis\.call\('(\w+)'", library().text))
+    assert called <= {word.decode() for word in READS}
+    assert library().text.count("redis.call(unpack") == 1
