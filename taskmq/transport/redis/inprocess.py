@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from taskmq.errors import ConfigError, OutcomeUnknown, TransportUnavailable
+from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
 from taskmq.transport.redis.connection import Server, exchange
@@ -98,8 +98,15 @@ class InProcess:
             try:
                 with self.server.connection() as connection:
                     transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(script.name, args)])
-                    reply = interpreter.run(script, args, transaction)
-                    done = transaction.commit()
+                    try:
+                        reply = interpreter.run(script, args, transaction)
+                        done = transaction.commit()
+                    except TaskMQError:
+                        raise
+                    except Exception:  # an error of the script, but maybe only of what it was given
+                        if transaction.stands():
+                            raise
+                        reply, done = None, False
             except OutcomeUnknown as error:
                 lost += 1
                 if lost > 1 or not (again or transaction.reading):
@@ -185,6 +192,10 @@ class Transaction:
             return True
         self.reading = not self._writes
         return self._exchange([(b"MULTI",), *self._writes, (b"EXEC",)])[-1] is not None
+
+    def stands(self) -> bool:
+        """Whether all that was read was true together; nothing is written. A script may fail over what was not."""
+        return self._exchange([(b"MULTI",), (b"EXEC",)])[-1] is not None
 
     def steady(self, prefix: int) -> tuple[Read, ...]:
         """The reads of this run that are likely to be made again by the next one."""
