@@ -23,7 +23,7 @@ def why(store: Store, task: TaskInfo) -> str:
         or _retried(task)
         or _limited(store, task)
         or _crowded(task, queue, partition)
-        or _waiting(task, queue, [worker for worker in store.workers() if task.queue in worker.queues])
+        or _waiting(task, queue, partition, [worker for worker in store.workers() if task.queue in worker.queues])
     )
 
 
@@ -94,7 +94,7 @@ def _crowded(task: TaskInfo, queue: QueueStats, partition: PartitionInfo | None)
     return None
 
 
-def _waiting(task: TaskInfo, queue: QueueStats, workers: list[WorkerInfo]) -> str:
+def _waiting(task: TaskInfo, queue: QueueStats, partition: PartitionInfo | None, workers: list[WorkerInfo]) -> str:
     """Nothing holds it; it waits for its turn, or for a worker."""
     if not workers:
         return f"no worker subscribes to its queue {task.queue}"
@@ -107,7 +107,16 @@ def _waiting(task: TaskInfo, queue: QueueStats, workers: list[WorkerInfo]) -> st
     return (
         f"it waits for its turn: {above} ready tasks of queue {task.queue} are more urgent, {max(0, same - 1)} others "
         f"have its priority, and {len(workers)} workers subscribe, with {busy} of their {slots} slots busy"
+        + _beside(partition)
     )
+
+
+def _beside(partition: PartitionInfo | None) -> str:
+    """Those of its own partition, of which one may be what it waits for."""
+    if partition is None or partition.waiting < 2:
+        return ""
+    others = f"; {partition.waiting - 1} others of its partition {partition.code} wait, too"
+    return f"{others}, and go one after another: ask why of the first of them" if partition.ordered else others
 
 
 def _time(us: int | None) -> str:
