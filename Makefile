@@ -36,7 +36,7 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 # About fifteen minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent
 bench: $(VENV)/ready  ## every figure of docs/benchmarks.md, measured on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle rss urgent; do \
+	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases

@@ -61,7 +61,7 @@ class Book:
         self._stopped: list[FlowRow] = []
         self.by_code: dict[str, FlowRow] = {}
         self.by_id: dict[int, FlowRow] = {}
-        self.plain = plain = FlowRow(-row.queue_id, UNPARTITIONED)
+        self.plain = plain = FlowRow(0, UNPARTITIONED)  # it has no row, and a lane for each handler
         plain.tag, plain.live = row.utag, row.ulive
         plain.head = _SOME_HEAD if plain.live else None
         self.promoted = 0
