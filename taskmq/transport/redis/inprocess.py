@@ -136,7 +136,7 @@ class Interpreter:
         """The script's reply; its writes are left with the transaction."""
         self._current = transaction
         try:
-            return _from_lua(self._enter(script.name.encode(), self._runtime.table_from(args)))
+            return _from_lua(self._enter(script.name.encode(), self._runtime.table(), self._runtime.table_from(args)))
         finally:
             self._current = None
 

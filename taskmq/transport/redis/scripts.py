@@ -38,7 +38,7 @@ class Script(NamedTuple):
 
 
 class Library(NamedTuple):
-    """All scripts. ``text`` is Lua to stand before a call of ``enter_script(name, ARGV)``."""
+    """All scripts. ``text`` is Lua to stand before a call of ``enter_script(name, KEYS, ARGV)``."""
 
     text: str
     digest: str
@@ -48,7 +48,7 @@ class Library(NamedTuple):
         """What a server is given to load."""
         registered = "\n".join(
             f"redis.register_function{{function_name='{self.function(name)}', flags={{{_flags(name)}}}, "
-            f"callback=function(_, ARGV) return enter_script('{name}', ARGV) end}}"
+            f"callback=function(KEYS, ARGV) return enter_script('{name}', KEYS, ARGV) end}}"
             for name in self.scripts
         )
         return f"#!lua name=taskmq_{self.digest}\n{self.text}{registered}\n".encode()
@@ -91,6 +91,6 @@ def _include(text: str, included: dict[str, str]) -> None:
 def script(name: str) -> Script:
     """The script ``lua/<name>.lua``."""
     whole = library()
-    text = f"{whole.text}return enter_script('{name}', ARGV)\n".encode()
+    text = f"{whole.text}return enter_script('{name}', KEYS, ARGV)\n".encode()
     sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
     return Script(name, whole.function(name).encode(), text, sha)

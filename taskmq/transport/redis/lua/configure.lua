@@ -22,7 +22,7 @@ for i = 4, #ARGV, 2 do
       q.level, q.level_at, q.served_on = nil, nil, true -- a new rate starts with a full bucket
     end
   end
-  if conf then write('SET', P .. 'conf:' .. q.name, conf) end
+  if conf then write('SET', K('conf', q.name), conf) end
   wake(q.name, WAKES)
   out[#out + 1] = set_before and old or ''
 end

@@ -30,7 +30,7 @@ for i = 1, #names do
       local turns = of_specs(q, 'turns')
       for k = 1, #turns do sets[#sets + 1] = turns[k] end
     end
-    if q.limited then sets[#sets + 1] = zset(P .. 'owing:' .. q.name) end
+    if q.limited then sets[#sets + 1] = zset(K('owing', q.name)) end
     for k = 1, #sets do
       if zfirst(sets[k]) then return {1, ''} end
     end

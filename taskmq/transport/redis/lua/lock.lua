@@ -5,7 +5,7 @@
 
 -- @include base
 
-local key = P .. 'lock:' .. ARGV[4]
+local key = H .. 'lock:' .. ARGV[4]
 local held = redis.call('GET', key)
 local till, owner
 if held then till, owner = match(held, '^(%d+)\n(.*)$') end

@@ -34,10 +34,10 @@ end
 local known = {}
 for from = 1, n, 4000 do
   local keys = {}
-  for i = from, min(from + 3999, n) do keys[#keys + 1] = P .. 't:' .. ids[i] end
+  for i = from, min(from + 3999, n) do keys[#keys + 1] = H .. 't:' .. ids[i] end
   if redis.call('EXISTS', unpack(keys)) > 0 then
     for i = from, min(from + 3999, n) do
-      if redis.call('EXISTS', P .. 't:' .. ids[i]) == 1 then known[ids[i]] = true end
+      if redis.call('EXISTS', H .. 't:' .. ids[i]) == 1 then known[ids[i]] = true end
     end
   end
 end
@@ -82,7 +82,7 @@ end
 for i = 1, #order do
   local q = order[i]
   if q.max_queued then
-    local queued, counts = -running(q), redis.call('HGETALL', P .. 'counts:' .. q.name)
+    local queued, counts = -running(q), redis.call('HGETALL', K('counts', q.name))
     for k = 1, #counts, 2 do
       if byte(counts[k]) == 104 then queued = queued + counts[k + 1] end -- h<spec>
     end
@@ -123,7 +123,7 @@ for i = 1, #accepted do
   end
   local seqx = next_seq()
   if not m.at then
-    sets[#sets + 1] = P .. 't:' .. m.id
+    sets[#sets + 1] = H .. 't:' .. m.id
     sets[#sets + 1] = 'W' .. m.prio .. seqx .. m.spec[4] .. ',0,0,,,0,,\n' .. created .. m.blob
     local s = q.aging > 0 and now - m.prio * q.aging or (9 - m.prio) * PB + seq
     zadd(m.spec[5], m.prio .. seqx .. m.spec[4] .. m.id, s)

@@ -48,7 +48,7 @@ local function runs(q)
   if pairs_given < 0 and ARGV[7] == '1' then return nil end
   local able, can = {}, {}
   for i = 10, 9 + max(0, pairs_given) do able[ARGV[i]] = true end
-  local specs = redis.call('HGETALL', P .. 'specs:' .. q.name)
+  local specs = redis.call('HGETALL', K('specs', q.name))
   for i = 1, #specs, 2 do
     local name, number = specs[i], tonumber(specs[i + 1])
     if (pairs_given < 0 or able[sub(name, 1, -3)]) and (ARGV[7] == '1' or sub(name, -1) == '0') then can[number] = true end
@@ -93,7 +93,7 @@ local function retire(q)
     local turns = of_specs(q, 'turns')
     for i = 1, #turns do sets[#sets + 1] = turns[i] end
   end
-  if q.limited then sets[#sets + 1] = zset(P .. 'owing:' .. q.name) end
+  if q.limited then sets[#sets + 1] = zset(K('owing', q.name)) end
   for i = 1, #sets do
     if zfirst(sets[i]) then return end
   end

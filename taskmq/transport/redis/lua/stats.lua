@@ -8,11 +8,11 @@
 -- @include commit
 
 local name = ARGV[3]
-if redis.call('EXISTS', P .. 'state:' .. name) == 0 then return {} end
+if redis.call('EXISTS', K('state', name)) == 0 then return {} end
 local q = queue(name)
 load_service({name})
 local after, upto = '(' .. I(now), I(now)
-local function counted(what, from, to) return redis.call('ZCOUNT', P .. what .. ':' .. name, from, to) end
+local function counted(what, from, to) return redis.call('ZCOUNT', K(what, name), from, to) end
 
 -- ── the tasks that are next ──
 
@@ -55,7 +55,7 @@ for i = 1, #turns do
   end)
 end
 for _, h in pairs(heads) do
-  local head = redis.call('ZRANGE', P .. 'part:' .. #name .. ':' .. name .. ':' .. (q.aging > 0 and sub(h[2], 10) or h[2]), 0, 0)
+  local head = redis.call('ZRANGE', K2('part', name, q.aging > 0 and sub(h[2], 10) or h[2]), 0, 0)
   if head[1] then look(head[1]) end
 end
 
@@ -66,7 +66,7 @@ for p = 0, 9 do by_priority[p] = 0 end
 local function tally(what, from, to, by)
   local at = 0
   while at < 10000 do
-    local got = redis.call('ZRANGEBYSCORE', P .. what .. ':' .. name, from, to, 'LIMIT', at, 1000)
+    local got = redis.call('ZRANGEBYSCORE', K(what, name), from, to, 'LIMIT', at, 1000)
     for i = 1, #got do
       local p = tonumber(sub(got[i], 9, 9))
       by_priority[p] = by_priority[p] + by
@@ -87,7 +87,7 @@ local priorities = {}
 for p = 0, 9 do priorities[#priorities + 1] = I(by_priority[p]) end
 return {
   q.conf or '', format('%.17g', q.served) .. ',' .. I(q.flows) .. ',' .. (at and I(at) or ''),
-  counted('delayed', after, '+inf'), redis.call('ZCARD', P .. 'leases:' .. name),
-  counted('retries', after, '+inf') + in_place, redis.call('ZCARD', P .. 'dead:' .. name), oldest and I(oldest) or '',
-  concat(priorities, ','), redis.call('HGETALL', P .. 'counts:' .. name), redis.call('HGETALL', P .. 'specs:' .. name)
+  counted('delayed', after, '+inf'), redis.call('ZCARD', K('leases', name)),
+  counted('retries', after, '+inf') + in_place, redis.call('ZCARD', K('dead', name)), oldest and I(oldest) or '',
+  concat(priorities, ','), redis.call('HGETALL', K('counts', name)), redis.call('HGETALL', K('specs', name))
 }

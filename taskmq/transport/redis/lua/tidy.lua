@@ -34,7 +34,7 @@ end
 if q.v > 2 ^ 48 and q.aging == 0 then
   local by = q.v
   q.v, q.j, q.plain.tag, q.dirty = 0, max(0, q.j - by), max(0, q.plain.tag - by), true
-  local states = redis.call('HGETALL', P .. 'flows:' .. q.name)
+  local states = redis.call('HGETALL', K('flows', q.name))
   for i = 1, #states, 2 do
     q.read_texts[states[i]] = states[i + 1]
     local f = flow(q, states[i])

@@ -6,7 +6,7 @@
 
 -- @include base
 
-local key = P .. 'workers'
+local key = H .. 'workers'
 if ARGV[3] == 'heartbeat' then
   write('HSET', key, ARGV[4], I(now + ARGV[6]) .. ',' .. I(now) .. '\n' .. ARGV[5])
   send()

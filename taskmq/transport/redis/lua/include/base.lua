@@ -9,9 +9,12 @@
 -- and the same file can run outside the server: its reads under WATCH, its writes as one MULTI/EXEC (?lua=off).
 --
 -- ARGV[1] prefix of all keys   ARGV[2] the time in microseconds, 0: the server's clock
+-- KEYS    in a cluster {p}{name}:state, and a key that never exists: a call is about one queue (or another name), and all its
+--         keys are in that name's slot. The second one makes the server answer TRYAGAIN while the slot moves.
 
 local run = {} -- the scripts by name
 local P, now
+local H, home -- what keys begin with that are no queue's: the prefix, in a cluster with a name's slot; that name, else nil
 local W -- commands for the end
 local fresh, clean = {}, false
 
@@ -26,10 +29,15 @@ local function renew()
   for i = 1, #fresh do fresh[i]() end
 end
 
-local function enter_script(name, ARGV)
+local function enter_script(name, KEYS, ARGV)
   if not format then prepare() end
   if not clean then renew() end -- the last one failed
   clean, P, now = false, ARGV[1], tonumber(ARGV[2])
+  H, home = P, nil
+  if KEYS[1] then
+    H = sub(KEYS[1], 1, -#'state' - 1)
+    home = sub(H, #P + 2, -#'}:' - 1)
+  end
   if now == 0 then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
@@ -38,6 +46,17 @@ local function enter_script(name, ARGV)
   renew()
   clean = true
   return reply
+end
+
+-- The keys of a queue, and of what it has by name. Twin of keys.py.
+local function K(what, name)
+  if not home then return P .. what .. ':' .. name end
+  if name ~= home then error('queue ' .. name .. ' is not in the slot of ' .. home) end
+  return H .. what
+end
+local function K2(what, name, part)
+  if not home then return P .. what .. ':' .. #name .. ':' .. name .. ':' .. part end
+  return K(what .. ':', name) .. part
 end
 
 local BATCH = 200 -- most tasks that one verb promotes, reaps, expires or returns in a queue

@@ -11,12 +11,12 @@ WAKES = 32
 
 local function wake_waiters()
   for name, n in pairs(wakes) do
-    local have = redis.call('LLEN', P .. 'wake:' .. name)
+    local have = redis.call('LLEN', K('wake', name))
     n = min(n, WAKES - have)
     if n > 0 then
       local tokens = {}
       for i = 1, n do tokens[i] = '1' end
-      write('RPUSH', P .. 'wake:' .. name, unpack(tokens))
+      write('RPUSH', K('wake', name), unpack(tokens))
     end
   end
 end
@@ -27,11 +27,11 @@ end
 
 local function commit_queue(q)
   sync(q)
-  if q.born then write('ZADD', P .. 'queues', I(q.born), q.name) end
-  if q.dirty then write('SET', P .. 'state:' .. q.name, state_text(q)) end
-  if q.served_on then write('SET', P .. 'served:' .. q.name, service_text(q)) end
+  if q.born and not home then write('ZADD', P .. 'queues', I(q.born), q.name) end
+  if q.dirty then write('SET', K('state', q.name), state_text(q)) end
+  if q.served_on then write('SET', K('served', q.name), service_text(q)) end
   for field, by in pairs(q.cnt) do
-    if by ~= 0 then write('HINCRBY', P .. 'counts:' .. q.name, field, I(by)) end
+    if by ~= 0 then write('HINCRBY', K('counts', q.name), field, I(by)) end
   end
   if q.texts then
     local texts, gone = {}, {}
@@ -42,8 +42,8 @@ local function commit_queue(q)
         gone[#gone + 1] = name
       end
     end
-    in_pieces('HDEL', P .. 'flows:' .. q.name, gone)
-    in_pieces('HSET', P .. 'flows:' .. q.name, texts)
+    in_pieces('HDEL', K('flows', q.name), gone)
+    in_pieces('HSET', K('flows', q.name), texts)
   end
 end
 
@@ -56,12 +56,12 @@ local function commit_limits()
       end
       if k.running == 0 and #lines == 1 then
         if k.stored then
-          write('DEL', P .. 'limit:' .. key)
-          write('ZREM', P .. 'limits', key)
+          write('DEL', H .. 'limit:' .. key)
+          write('ZREM', H .. 'limits', key)
         end
       else
-        write('SET', P .. 'limit:' .. key, concat(lines, '\n') .. '\n')
-        if not k.stored then write('ZADD', P .. 'limits', '0', key) end
+        write('SET', H .. 'limit:' .. key, concat(lines, '\n') .. '\n')
+        if not k.stored then write('ZADD', H .. 'limits', '0', key) end
       end
     end
   end
@@ -75,15 +75,15 @@ local function commit_tasks()
   for i = 1, #changed do
     local t = changed[i]
     if t.deleted then
-      gone[#gone + 1], gone[#gone + 2] = P .. 't:' .. t.id, P .. 'log:' .. t.id
+      gone[#gone + 1], gone[#gone + 2] = H .. 't:' .. t.id, H .. 'log:' .. t.id
     else
-      sets[#sets + 1], sets[#sets + 2] = P .. 't:' .. t.id, record(t)
-      if t.logged then write('SET', P .. 'log:' .. t.id, t.log) end
+      sets[#sets + 1], sets[#sets + 2] = H .. 't:' .. t.id, record(t)
+      if t.logged then write('SET', H .. 'log:' .. t.id, t.log) end
     end
   end
   for from = 1, #sets, 4000 do write('MSET', unpack(sets, from, min(from + 3999, #sets))) end
   for from = 1, #gone, 4000 do write('DEL', unpack(gone, from, min(from + 3999, #gone))) end
-  if seq and seq > seq0 then write('SET', P .. 'seq', I(seq)) end
+  if seq and seq > seq0 then write('SET', H .. 'seq', I(seq)) end
 end
 
 function commit()

@@ -19,7 +19,7 @@ local HANDS = 10000 -- most leases looked at to find who was first in his batch
 
 -- ── ends ──
 
-function key_name(name, key) return P .. 'key:' .. #name .. ':' .. name .. ':' .. key end
+function key_name(name, key) return K2('key', name, key) end
 
 -- Free its key; a key with a life of its own outlives the record.
 function free_key(t, gone)
@@ -62,7 +62,7 @@ end
 
 function log_attempt(t, kind, err, tb)
   local log = t.log
-  if log == nil then log = redis.call('GET', P .. 'log:' .. t.id) or '' end
+  if log == nil then log = redis.call('GET', H .. 'log:' .. t.id) or '' end
   local lines = {}
   for line in gmatch(log, '[^\n]+') do lines[#lines + 1] = line end
   local newest = lines[#lines]

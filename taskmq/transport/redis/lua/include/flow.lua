@@ -24,14 +24,14 @@ local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),([^,]*),(%d),(%d+);([^;]*);([^
 
 -- Where a partition with this head stands among the turns: set and member.
 local function turn_place(q, f, m)
-  local set = zset(P .. 'turns:' .. lm_spec(m) .. ':' .. q.name)
+  local set = zset(K('turns:' .. lm_spec(m), q.name))
   return set, q.aging > 0 and sub(m, 1, 9) .. f.code or f.code
 end
 
 -- A flow that does not exist, with room for all that may become of it.
 local function new_flow(q, name)
   return {
-    code = name, ordered = byte(name) == 33, line = zset(P .. 'part:' .. #q.name .. ':' .. q.name .. ':' .. name),
+    code = name, ordered = byte(name) == 33, line = zset(K2('part', q.name, name)),
     exists = false, live = false, tag = 0, weight = 1, max = nil, aside = 0, run = NONE, nrun = 0, blocked = nil, bseq = nil,
     paused = false, held = nil, parked = nil, stored = nil, dirty = nil, tset = nil, tm = nil, ts = nil
   }
@@ -46,7 +46,7 @@ function load_flows(q, names)
   end
   for from = 1, #unread, 4000 do
     local upto = min(from + 3999, #unread)
-    local got = redis.call('HMGET', P .. 'flows:' .. q.name, unpack(unread, from, upto))
+    local got = redis.call('HMGET', K('flows', q.name), unpack(unread, from, upto))
     for i = from, upto do q.read_texts[unread[i]] = got[i - from + 1] end
   end
 end
@@ -62,7 +62,7 @@ function flow(q, name)
   local f = q.fl[name]
   if f then return f end
   local state = q.read_texts[name]
-  if state == nil then state = redis.call('HGET', P .. 'flows:' .. q.name, name) end
+  if state == nil then state = redis.call('HGET', K('flows', q.name), name) end
   f = new_flow(q, name)
   q.fl[name] = f
   local m = zfirst(f.line)

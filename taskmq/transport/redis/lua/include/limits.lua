@@ -19,7 +19,7 @@ function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
 function limit(key)
   local k = L[key]
   if not k then
-    local s = redis.call('GET', P .. 'limit:' .. key)
+    local s = redis.call('GET', H .. 'limit:' .. key)
     k = {key = key, running = 0, lines = {}, stored = s and true}
     if s then
       k.running = tonumber(match(s, '^%d+'))
@@ -35,13 +35,13 @@ end
 local function at_limit(name, n) return name .. '\t' .. I(n) end
 function free(key, n) return n - limit(key).running end
 local function owing_member(key, n) return key .. '\0' .. format('%07.0f', n) end
-local function parked_set(name, key, n) return zset(P .. 'parked:' .. #name .. ':' .. name .. ':' .. I(n) .. ':' .. key) end
+local function parked_set(name, key, n) return zset(K2('parked', name, I(n) .. ':' .. key)) end
 
 local function noted(k)
   k.dirty = true
   for _, line in pairs(k.lines) do
     if line.owed > 0 then
-      zadd(zset(P .. 'owing:' .. line.q), owing_member(k.key, line.n), 0)
+      zadd(zset(K('owing', line.q)), owing_member(k.key, line.n), 0)
       enliven(queue(line.q))
       wake(line.q, 1)
     end
@@ -89,7 +89,7 @@ function unpark_limit(name, key, n, member)
   line.parked = line.parked - 1
   if line.parked == 0 then
     k.lines[at] = nil
-    zrem(zset(P .. 'owing:' .. name), owing_member(key, n))
+    zrem(zset(K('owing', name)), owing_member(key, n))
   end
   noted(k)
 end
@@ -102,7 +102,7 @@ function first_owed(name, key, n)
     line.owed, k.dirty = max(0, min(line.owed, n - k.running)), true
     if min(line.owed, line.parked) > 0 then return (zfirst(parked_set(name, key, n), BATCH)) end
   end
-  zrem(zset(P .. 'owing:' .. name), owing_member(key, n))
+  zrem(zset(K('owing', name)), owing_member(key, n))
 end
 
 function returned(name, key, n)

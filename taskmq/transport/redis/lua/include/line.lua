@@ -206,7 +206,7 @@ end
 function return_parked(q, most)
   local moved, owing, lines = 0, {}, nil
   if not q.limited then return 0 end
-  lines = walk({zset(P .. 'owing:' .. q.name)}, 10, BATCH)
+  lines = walk({zset(K('owing', q.name))}, 10, BATCH)
   local m = lines()
   while m do
     owing[#owing + 1] = m

@@ -18,12 +18,21 @@ local Q, QN -- queues by name, and in order of loading
 local last_queue
 fresh[#fresh + 1] = function() Q, QN, last_queue = {}, {}, nil end
 
+local function next_queue_number()
+  if not last_queue then
+    local newest = redis.call('ZRANGE', P .. 'queues', -1, -1, 'WITHSCORES')
+    last_queue = tonumber(newest[2] or '0')
+  end
+  last_queue = last_queue + 1
+  return last_queue
+end
+
 local function load_queues(names)
   local keys, missing = {}, {}
   for i = 1, #names do
     local name = names[i]
     if not Q[name] then
-      keys[#keys + 1], keys[#keys + 2], missing[#missing + 1] = P .. 'conf:' .. name, P .. 'state:' .. name, name
+      keys[#keys + 1], keys[#keys + 2], missing[#missing + 1] = K('conf', name), K('state', name), name
       Q[name] = {name = name}
     end
   end
@@ -50,12 +59,8 @@ local function load_queues(names)
       tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
     else
       q.v, q.j, q.flows, q.specs = 0, 0, 0, ''
-      if not last_queue then
-        local newest = redis.call('ZRANGE', P .. 'queues', -1, -1, 'WITHSCORES')
-        last_queue = tonumber(newest[2] or '0')
-      end
-      last_queue = last_queue + 1
-      q.born, q.dirty = last_queue, true
+      q.dirty = true
+      if not home then q.born = next_queue_number() end
     end
     q.plain = {code = '', plain = true, weight = 1, tag = tag, live = live, exists = true}
   end
@@ -77,7 +82,7 @@ end
 -- What queues have served, and their buckets; only scripts that ask for it read it.
 local function load_service(names)
   local keys = {}
-  for i = 1, #names do keys[i] = P .. 'served:' .. names[i] end
+  for i = 1, #names do keys[i] = K('served', names[i]) end
   local got = #keys > 0 and redis.call('MGET', unpack(keys)) or keys
   for i = 1, #names do
     local q = Q[names[i]]
@@ -93,7 +98,7 @@ local function service_text(q)
   return format('%.17g', q.served) .. ',' .. (q.level and I(q.level) or '') .. ',' .. (q.level_at and I(q.level_at) or '')
 end
 
-local function zq(q, what) return zset(P .. what .. ':' .. q.name) end
+local function zq(q, what) return zset(K(what, q.name)) end
 
 local function count(q, field, by) q.cnt[field] = (q.cnt[field] or 0) + by end
 
@@ -101,7 +106,7 @@ local function count(q, field, by) q.cnt[field] = (q.cnt[field] or 0) + by end
 local function enliven(q)
   if not q.live then
     q.live, q.dirty = true, true
-    write('SADD', P .. 'live', q.name)
+    if not home then write('SADD', P .. 'live', q.name) end
   end
 end
 
@@ -134,13 +139,13 @@ end
 -- ── specs and lanes ──
 
 local function spec_number(q, name)
-  local number = redis.call('HGET', P .. 'specs:' .. q.name, name)
+  local number = redis.call('HGET', K('specs', q.name), name)
   if number then return tonumber(number) end
   q.newspecs = q.newspecs or {}
   if not q.newspecs[name] then
     q.specs, q.dirty = q.specs .. sub(name, -1), true
     q.newspecs[name] = #q.specs
-    write('HSET', P .. 'specs:' .. q.name, name, I(#q.specs))
+    write('HSET', K('specs', q.name), name, I(#q.specs))
   end
   return q.newspecs[name]
 end
@@ -150,17 +155,17 @@ local function keyed(q, spec) return byte(q.specs, spec) == 49 end
 local function of_specs(q, what, runs)
   local sets = {}
   for spec = 1, #q.specs do
-    if not runs or runs[spec] then sets[#sets + 1] = zset(P .. what .. ':' .. spec .. ':' .. q.name) end
+    if not runs or runs[spec] then sets[#sets + 1] = zset(K(what .. ':' .. spec, q.name)) end
   end
   return sets
 end
 
-local function lane(q, spec) return zset(P .. 'line:' .. spec .. ':' .. q.name) end
+local function lane(q, spec) return zset(K('line:' .. spec, q.name)) end
 
 -- ── gates ──
 
 local function running(q)
-  if not q.leased then q.leased = redis.call('ZCARD', P .. 'leases:' .. q.name) end
+  if not q.leased then q.leased = redis.call('ZCARD', K('leases', q.name)) end
   return q.leased + q.started
 end
 

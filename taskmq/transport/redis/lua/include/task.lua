@@ -93,7 +93,7 @@ local function load_tasks(ids)
   for i = 1, #ids do
     local id = ids[i]
     if T[id] == nil then
-      keys[#keys + 1], missing[#missing + 1] = P .. 't:' .. id, id
+      keys[#keys + 1], missing[#missing + 1] = H .. 't:' .. id, id
       T[id] = false
     end
   end
@@ -179,7 +179,7 @@ end
 -- seq: one for all queues of a store.
 local function next_seq()
   if not seq then
-    seq = tonumber(redis.call('GET', P .. 'seq') or '0')
+    seq = tonumber(redis.call('GET', H .. 'seq') or '0')
     seq0 = seq
   end
   seq = seq + 1
