@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taskmq.testing.clock import FakeClock
+from taskmq.testing.redis_cluster import redis_cluster
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.transport.base import Store
 from taskmq.transport.registry import open_store
@@ -19,6 +20,10 @@ def _redis(kind: Kind, clock: FakeClock, place: Path, **options: Any) -> Store:
     return open_store(redis_server(kind).url(f"{place.name}:", **options), clock=clock)
 
 
+def _redis_cluster(kind: Kind, clock: FakeClock, place: Path, **options: Any) -> Store:
+    return open_store(redis_cluster(kind).url(f"{place.name}:", **options), clock=clock)
+
+
 STORES: dict[str, Factory] = {
     "memory": lambda clock, place: open_store("memory://", clock=clock),
     "sqlite": lambda clock, place: open_store(f"sqlite:///{place}/q.db?synchronous=off", clock=clock),
@@ -26,4 +31,6 @@ STORES: dict[str, Factory] = {
     "redis-nolua": partial(_redis, "redis", lua="off"),
     "valkey": partial(_redis, "valkey"),
     "valkey-nolua": partial(_redis, "valkey", lua="off"),
+    "redis-cluster": partial(_redis_cluster, "redis"),
+    "redis-cluster-nolua": partial(_redis_cluster, "redis", lua="off"),
 }

@@ -14,7 +14,7 @@ from taskmq.urls import without_secrets
 _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
-    **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.transport:open_url"),
+    **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.open:open_url"),
 }
 _EXTRAS = {
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),

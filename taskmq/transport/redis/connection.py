@@ -47,6 +47,8 @@ RESTED = 1.0
 """Seconds after which a connection is looked at before it is used."""
 CONNECT_TIMEOUT = 5.0
 REPLY_TIMEOUT = 30.0
+CLUSTER_REPLY_TIMEOUT = 5.0
+"""A node that is silent for so long may have been replaced meanwhile."""
 OLDEST = (6, 2)
 OLDEST_CLUSTER = (7, 0)
 """Since then a server refuses a script that touches keys of another slot; before it wrote them on the wrong node."""
@@ -105,7 +107,7 @@ class Settings:
         self.connection_class = kwargs.pop("connection_class", redis.Connection)
         self.kwargs: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_TIMEOUT,
-            "socket_timeout": REPLY_TIMEOUT,
+            "socket_timeout": CLUSTER_REPLY_TIMEOUT if self.cluster else REPLY_TIMEOUT,
             **kwargs,
             "protocol": 2,
         }
@@ -398,6 +400,7 @@ _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...]
     ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
     ("MOVED", ConfigError, "is a node of a cluster: add cluster=1 to the URL"),
     ("CROSSSLOT", TransportError, "was given keys of several slots in one command; this is a bug of taskmq"),
+    ("TRYAGAIN", TransportUnavailable, "is moving this queue's slot to another node; try again soon"),
     ("CLUSTERDOWN", TransportUnavailable, "says its cluster is down: some slots have no master"),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),

@@ -22,6 +22,7 @@ from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.redis import records
+from taskmq.transport.redis.connection import Command
 from taskmq.transport.redis.keys import WORKERS, Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner
@@ -408,15 +409,23 @@ class RedisInspect:
     def flush(self) -> None:
         """Delete everything of this namespace, and nothing else."""
         self._seen.clear()
-        cursor, prefix = b"0", self._prefix.encode()
-        pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
+        cursor = b"0"
         while True:
-            cursor, keys = self._runner.command("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
-            mine = [key for key in keys if not (self._whole and key.startswith(prefix + b"@"))]
-            if mine:
+            cursor, keys = self._runner.command(*self._scan(cursor))
+            if mine := self._mine(keys):
                 self._runner.command("UNLINK", *mine)
             if cursor == b"0":
                 return
+
+    def _scan(self, cursor: bytes) -> Command:
+        """The command that finds keys of this prefix."""
+        prefix = self._prefix.encode()
+        pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
+        return "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE
+
+    def _mine(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Those that are of this namespace."""
+        return [key for key in keys if not (self._whole and key.startswith(self._prefix.encode() + b"@"))]
 
 
 def _matches(record: Record, params: Find, now: int) -> bool:

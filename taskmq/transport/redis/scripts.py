@@ -37,6 +37,11 @@ class Script(NamedTuple):
     text: bytes
     sha: bytes
 
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.name not in _READING
+
 
 class Call(NamedTuple):
     """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua)."""

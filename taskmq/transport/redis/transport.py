@@ -50,11 +50,9 @@ from taskmq.transport.base import (
 )
 from taskmq.transport.group import Call, Group
 from taskmq.transport.redis import records
-from taskmq.transport.redis.connection import Server, Settings
-from taskmq.transport.redis.inprocess import InProcess
 from taskmq.transport.redis.inspect import CONFIGURE, WORKER, RedisInspect
 from taskmq.transport.redis.keys import WORKERS, lock_home
-from taskmq.transport.redis.runner import OnServer, Runner
+from taskmq.transport.redis.runner import Runner
 from taskmq.transport.redis.scripts import script
 from taskmq.transport.redis.wakeup import Wakeup
 from taskmq.transport.settings import check_room, config_drift
@@ -108,38 +106,41 @@ class RedisTransport(RedisInspect):
         answers = self._replies(scripts, again=True)
         for call, answer in zip(calls, answers, strict=True):
             try:
-                call.answer(_receipts(call.wish, answer))
+                call.answer(receipts(call.wish, answer))
             except TaskMQError as error:
                 call.error = error
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return _reserved(self._run(RESERVE, *self._reserve_args(params), home=""))
+        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home=""))
 
-    def _reserve_args(self, params: Reserve) -> list[Any]:
+    def _reserve_args(
+        self, params: Reserve, queues: Sequence[str], limit: int, plan: str = "", batch: str = ""
+    ) -> list[Any]:
         pairs = params.handlers
         known = False
-        if len(params.queues) >= self.many:
-            queues = frozenset(params.queues)
-            known = queues in self._seen
-            self._seen.add(queues)
+        if len(queues) >= self.many:
+            together = frozenset(queues)
+            known = together in self._seen
+            self._seen.add(together)
         return [
-            params.limit,
+            limit,
             params.lease,
             msgspec.json.encode(params.worker),
-            secrets.token_hex(6),
+            batch or secrets.token_hex(6),
             int(params.keys),
             -1 if pairs is None else len(pairs),
             int(known),
+            plan,
             *(f"{handler}\0{version}" for handler, version in pairs or ()),
-            *params.queues,
+            *queues,
         ]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
         if not params.items:
             return []
-        return _accepted(self._run(SETTLE, *records.settlements(params.items), home=""))
+        return accepted(self._run(SETTLE, *records.settlements(params.items), home=""))
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one round trip."""
@@ -148,17 +149,17 @@ class RedisTransport(RedisInspect):
         settled, reserved = self._replies(
             [
                 self._call(SETTLE, *records.settlements(settle.items), home=""),
-                self._call(RESERVE, *self._reserve_args(reserve), home=""),
+                self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
             ]
         )
-        return _accepted(settled), _reserved(reserved)
+        return accepted(settled), reserved(reserved)
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
         if not params.items:
             return []
-        args = [arg for item in params.items for arg in _renewal(item)]
-        return [_renewed(answer) for answer in self._run(EXTEND, *args, home="", again=True)]
+        args = [arg for item in params.items for arg in renewal(item)]
+        return [renewed(answer) for answer in self._run(EXTEND, *args, home="", again=True)]
 
     # ── housekeeping ──
 
@@ -238,7 +239,8 @@ class RedisTransport(RedisInspect):
         self._runner.close()
 
 
-def _receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
+def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
+    """What a publish answered; raises what it refused."""
     if answer and answer[0][:1] == b"!":
         raise _refusal(answer)
     return [
@@ -261,7 +263,8 @@ def _refusal(answer: Sequence[bytes]) -> TaskMQError:
     )
 
 
-def _reserved(answer: Sequence[bytes]) -> Reserved:
+def reserved(answer: Sequence[bytes]) -> Reserved:
+    """What a claim answered."""
     more, due, *rest = answer
     end = rest.index(b"") if rest else 0
     leases = {rest[i].decode(): (int(rest[i + 1]), rest[i + 2] == b"1") for i in range(0, end, 3)}
@@ -269,23 +272,19 @@ def _reserved(answer: Sequence[bytes]) -> Reserved:
     return Reserved(deliveries=deliveries, more=more == b"1", next_due=int(due) if due else None)
 
 
-def _accepted(answer: bytes) -> list[bool]:
+def accepted(answer: bytes) -> list[bool]:
+    """What a settle answered."""
     return [letter == 49 for letter in answer]
 
 
-def _renewal(item: Renewal) -> tuple[str, str, bytes]:
+def renewal(item: Renewal) -> tuple[str, str, bytes]:
+    """The arguments of one extend."""
     delivery, news = item.delivery, item.progress
     progress = b"" if news is None else msgspec.json.encode(news)
     return delivery.id, f"{delivery.epoch},{delivery.lease},{int(item.started)}", progress
 
 
-def _renewed(answer: bytes) -> Renewed:
+def renewed(answer: bytes) -> Renewed:
+    """What it answered."""
     until, _, cancel = answer.partition(b",")
     return Renewed(int(until), cancel == b"1") if until else Renewed(None)
-
-
-def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> RedisTransport:
-    """The store of a ``redis://``, ``rediss://``, ``valkey://`` or ``unix://`` URL."""
-    settings = Settings(url)
-    runner: Runner = (OnServer if settings.lua else InProcess)(Server(settings))
-    return RedisTransport(runner, namespace, clock)

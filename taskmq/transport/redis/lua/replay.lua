@@ -1,7 +1,7 @@
 -- Replay: queues dead letters again, at the end of the line of a queue.
 --
 -- ARGV   3 queue or "" for their own, then ids
--- reply  "1" or "0" (it is not dead) for each, in one string
+-- reply  "1", "0" (it is not dead) or "2" (depart.lua: it is on its way to another queue) for each, in one string
 
 -- @include revive
 
@@ -11,7 +11,9 @@ local out = {}
 for i = 1, #ids do
   local t = task(ids[i])
   out[i] = '0'
-  if t and t.st == 'F' then
+  if t and t.st == 'F' and t.x.m then
+    out[i] = '2'
+  elseif t and t.st == 'F' then
     out[i] = '1'
     local own = queue(t.x.q)
     local target = ARGV[3] == '' and own or queue(ARGV[3])

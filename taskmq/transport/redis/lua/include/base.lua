@@ -17,6 +17,7 @@ local P, now
 local H, home -- what keys begin with that are no queue's: the prefix, in a cluster with a name's slot; that name, else nil
 local W -- commands for the end
 local fresh, clean = {}, false
+local woken, begun -- in a cluster told beside every reply: how many waiters there is work for, whether the queue is new
 
 -- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
 local format, sub, byte, match, gmatch, concat, floor, max, min
@@ -43,6 +44,7 @@ local function enter_script(name, KEYS, ARGV)
     now = time[1] * 1000000 + time[2]
   end
   local reply = run[name](ARGV)
+  if home then reply = {reply, woken, begun} end
   renew()
   clean = true
   return reply
@@ -88,7 +90,7 @@ do
 -- add: member → score, del: member → true: this script's changes, which hide what the server has
 
 local NOTHING = {}
-fresh[#fresh + 1] = function() W, Z = {}, {} end
+fresh[#fresh + 1] = function() W, Z, woken, begun = {}, {}, 0, 0 end
 function zset(key)
   local z = Z[key]
   if not z then

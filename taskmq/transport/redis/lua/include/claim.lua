@@ -184,9 +184,10 @@ local function still(candidates)
   return left
 end
 
-local function take_heads(candidates, n, gated)
+local function take_heads(candidates, n, gated, look)
   local claimed = {}
   candidates = still(candidates)
+  if n == 0 then return claimed end
   while #candidates > 0 and not enough do
     local c = candidates[1]
     if #candidates == 1 then c.served = c.served + 1 else c = next_queue(candidates) end
@@ -197,7 +198,10 @@ local function take_heads(candidates, n, gated)
       v.tag = c.v + floor(U / v.weight + 0.5)
     end
     if v.ordered then claimed[#claimed + 1] = {c, v} else c.again = v end
-    if #picks == n then break end
+    if #picks == n then
+      if look then still(candidates) end
+      break
+    end
     if gated then
       candidates = still(candidates)
     elseif c.room == 0 or not best(c) then
@@ -263,12 +267,20 @@ local function take_line(c, n)
   v.taken, c.taken, c.served = v.pos, v.pos, c.served + v.pos
 end
 
-function choose(candidates, n)
+-- plan: what was chosen among the queues of a cluster: how many heads and followers, and whether the next head has to be
+-- looked at, so that it is parked if it must be. Returns how many heads were taken.
+function choose(candidates, n, plan)
   local gated = false
   for i = 1, #candidates do gated = gated or candidates[i].gated end
-  if #candidates == 1 and not gated and not candidates[1].turns then return take_line(candidates[1], n) end
-  local claimed = take_heads(candidates, n, gated)
-  if not enough then take_followers(claimed, n) end
+  if plan then n = plan.heads end
+  if #candidates == 1 and not gated and not candidates[1].turns then
+    take_line(candidates[1], n)
+    return #picks
+  end
+  local claimed = take_heads(candidates, n, gated, plan and plan.look)
+  local heads = #picks
+  if not enough then take_followers(claimed, plan and heads + plan.followers or n) end
+  return heads
 end
 
 -- ── what the claim leaves ──

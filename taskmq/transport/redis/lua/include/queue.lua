@@ -59,8 +59,7 @@ local function load_queues(names)
       tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
     else
       q.v, q.j, q.flows, q.specs = 0, 0, 0, ''
-      q.dirty = true
-      if not home then q.born = next_queue_number() end
+      q.born, q.dirty = home or next_queue_number(), true
     end
     q.plain = {code = '', plain = true, weight = 1, tag = tag, live = live, exists = true}
   end

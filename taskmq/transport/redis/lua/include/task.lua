@@ -4,7 +4,8 @@
 --         line 2  what is seldom set, a letter and a number each: c created_at, a available_at if later, m max_attempts if
 --                 not 3, e expires_at, d deadline_at, r retry_at, b blamed, x expiries, y replays, f finished_at,
 --                 z delete_at, w weight and n max_running of its partition, l limit's n, t retention, k life of its key
---         line 3  "\t" and a letter before each text: h handler, v version, q queue, p partition, k key, l limit, g tags
+--         line 3  "\t" and a letter before each text: h handler, v version, q queue, p partition, k key, l limit, g tags, m where it is
+--         moving to (depart.lua)
 --         line 4  progress, line 5 result or reason, error and traceback: JSON
 --         the rest is the body, untouched
 -- state   D due later, A aside for a retry, W in line, P parked, R running; S F C E ended
