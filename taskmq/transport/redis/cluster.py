@@ -13,9 +13,9 @@ Publishing to several queues
 Limits by key
     Counted in each queue by itself: ``cross_queue_limits``.
 Waking
-    The lists on which idle workers wait are together in one slot, because BLPOP asks for that. A waiter leaves a mark in
-    each queue for a while, and whatever makes work eligible there says so in its reply if it found the mark; then its
-    caller pushes. So nobody pushes while all are busy, and a push that is lost costs a second at most.
+    The lists on which idle workers wait are together in one slot, because BLPOP asks for that. A waiter leaves a mark
+    in each queue for a while, and whatever makes work eligible there says so in its reply if it found the mark; then
+    its caller pushes. So nobody pushes while all are busy, and a push that is lost costs a second at most.
 Replay into another queue
     The record moves to another slot: it is marked with where it goes, then added there, then deleted here. It is
     claimable only there; a crash in between leaves it dead here, and the next replay of it goes on with the same move.
@@ -77,7 +77,25 @@ TOKENS = 32
 class RedisClusterTransport(RedisTransport):
     """A store in Redis Cluster or a cluster of Valkey."""
 
-    limitations: Mapping[str, str] = {}
+    limitations: Mapping[str, str] = {
+        "crowd_keeps_turns_between_queues": "global_priority: claimers that look at the same moment choose alike",
+        **dict.fromkeys(
+            (
+                "limit_counts_over_all_queues",
+                "limit_of_a_task_replayed_into_another_queue_holds",
+                "crowd_keeps_limits",
+                "parked_tasks_of_several_queues_share_a_free_slot",
+                "slot_missed_in_one_queue_goes_to_another_queue",
+            ),
+            "cross_queue_limits: a limit's key counts in each queue by itself",
+        ),
+        **dict.fromkeys(
+            ("publish_of_a_batch_is_atomic_over_queues", "publish_refuses_a_batch_for_one_full_queue_of_several"),
+            "batches: all or none within a queue; the error says what was stored for the others",
+        ),
+        "publish_numbers_tasks_in_order_of_acceptance": "seq: each queue has its own",
+        "publish_takes_braces_in_a_name": "names: a brace decides where a key lives, so it is refused with ConfigError",
+    }
 
     def __init__(self, runner: Cluster, namespace: str = "default", clock: Clock | None = None) -> None:
         """``clock`` overrides the servers' clocks in tests."""
@@ -123,7 +141,7 @@ class RedisClusterTransport(RedisTransport):
         queues: Sequence[Sequence[str]],
         positions: Sequence[int],
     ) -> None:
-        """Look for the tasks at these positions in these queues; while one moves it is in two, and dead in the first."""
+        """Look for tasks in these queues. One that is moving is in two of them, and dead in the first."""
         asked = [(i, queue) for i, of in zip(positions, queues, strict=True) for queue in of]
         states = self._commands([("GETRANGE", self._at(queue).task(task_ids[i]), 0, 0) for i, queue in asked])
         for i in positions:

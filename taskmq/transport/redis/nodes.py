@@ -12,8 +12,8 @@ What a node answers instead of a result, and what follows
     CLUSTERDOWN, READONLY, LOADING, no connection    a master is gone or new: later, with a new table of slots
 
 Scripts while a slot moves
-    A script that ran on half of a queue would tear it apart: on the one node it finds an empty queue and begins a second
-    one. So each is called with two keys, of which one never exists (keys.py): then a server that is moving the slot
+    A script that ran on half of a queue would tear it apart: on the one node it finds an empty queue and begins a
+    second one. So each is called with two keys, of which one never exists (keys.py): then a server that moves the slot
     answers TRYAGAIN or ASK, and after that the other one TRYAGAIN, before the script begins, and the queue stands still
     until its slot has moved. All this takes at most ``PATIENCE``; then TransportUnavailable, and nothing was done.
     In-process scripts (``?lua=off``) read first: a key that is not there answers ASK, and the run begins anew.
@@ -240,12 +240,12 @@ class Cluster:
         open_: list[tuple[Server, Any, list[Step], int]] = []
         try:
             for server, group in groups.items():
-                with _replying(group):
+                with _Replying(group):
                     connection, count = self._send(server, group)
                     open_.append((server, connection, group, count))
             while open_:
                 server, connection, group, count = open_[-1]
-                with _replying(group):
+                with _Replying(group):
                     self._receive(server, connection, group, count)
                 open_.pop()
         finally:
@@ -320,7 +320,9 @@ class Cluster:
         return sorted({address for address in self._table() if address})
 
     def server(self, address: Address) -> Server:
-        """The node of an address."""
+        """The node of an address; raises TransportError if the store is closed."""
+        if self._closed:
+            raise TransportError("this store is closed")
         server = self._servers.get(address)
         if server is None:
             with self._mutex:
@@ -335,8 +337,6 @@ class Cluster:
         table = self._masters
         if table:
             return table
-        if self._closed:
-            raise TransportError("this store is closed")
         errors = []
         known = dict.fromkeys((*self.settings.nodes, *list(self._servers)))
         for address in known:
@@ -350,7 +350,7 @@ class Cluster:
         raise TransportUnavailable(f"{self.settings.shown}: none of its nodes answers: {'; '.join(errors)}")
 
 
-class _replying(suppress):
+class _Replying(suppress):
     """What goes wrong on the way is the reply of all these steps."""
 
     def __init__(self, group: Sequence[Step]) -> None:
