@@ -28,6 +28,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from taskmq.clock import Clock
@@ -325,19 +327,20 @@ class RedisClusterTransport(RedisTransport):
 
     def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
         """Queue dead letters again with a new budget and a new place."""
-        answers = [False] * len(task_ids)
-        moves: list[tuple[int, str]] = []
-        by_home = self._by_home(task_ids)
-        stay = {home: at for home, at in by_home.items() if queue in (None, "", home)}
-        calls = [self._call(REPLAY, "", *(task_ids[i] for i in at), home=home) for home, at in stay.items()]
-        for (home, at), reply in zip(stay.items(), self._replies(calls), strict=True):
-            for i, answer in zip(at, reply, strict=True):
-                answers[i] = answer == 49
-                if answer == 50:
-                    moves.append((i, home))
-        moves += [(i, home) for home, at in by_home.items() if home not in stay for i in at]
-        for i, home in moves:
-            answers[i] = self._move(task_ids[i], home, queue or home)
+        answers: list[bool] = []
+        homes = self._homes_of(task_ids)
+        for home, group in groupby(zip(homes, task_ids, strict=True), key=itemgetter(0)):
+            ids = [task_id for _, task_id in group]
+            if home is None:
+                answers += [False] * len(ids)
+            elif queue and queue != home:
+                answers += [self._move(task_id, home, queue) for task_id in ids]
+            else:
+                reply = self._run(REPLAY, "", *ids, home=home)
+                answers += [
+                    self._move(task_id, home, home) if answer == 50 else answer == 49
+                    for task_id, answer in zip(ids, reply, strict=True)
+                ]
         return answers
 
     def _move(self, task_id: str, home: str, queue: str) -> bool:
