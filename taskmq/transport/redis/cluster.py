@@ -35,6 +35,7 @@ from typing import Any
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
 from taskmq.message import Message
+from taskmq.state import TaskState
 from taskmq.transport.base import (
     Extend,
     Publish,
@@ -74,6 +75,7 @@ REMEMBERED = 100_000
 WAITING_MS = 3000
 """How long a waiter's mark stays. It is renewed every second."""
 TOKENS = 32
+DEAD = records.LETTER_OF[TaskState.FAILED].encode()
 
 
 class RedisClusterTransport(RedisTransport):
@@ -128,30 +130,23 @@ class RedisClusterTransport(RedisTransport):
         return self._queues()
 
     def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
-        homes: list[str | None] = [self._queue_of.get(task_id) for task_id in task_ids]
-        self._look_for(homes, task_ids, [[home] for home in homes if home], [i for i, home in enumerate(homes) if home])
-        missing = [i for i, home in enumerate(homes) if home is None]
-        if missing:
+        remembered = {i: queue for i, task_id in enumerate(task_ids) if (queue := self._queue_of.get(task_id))}
+        found = self._look_for(task_ids, list(remembered.items()))
+        unsure = [i for i in range(len(task_ids)) if i not in found or found[i][1] == DEAD]
+        if unsure:
             queues = self._queues()
-            self._look_for(homes, task_ids, [queues] * len(missing), missing)
-        return homes
+            found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
+        return [found[i][0] if i in found else None for i in range(len(task_ids))]
 
-    def _look_for(
-        self,
-        homes: list[str | None],
-        task_ids: Sequence[str],
-        queues: Sequence[Sequence[str]],
-        positions: Sequence[int],
-    ) -> None:
-        """Look for tasks in these queues. One that is moving is in two of them, and dead in the first."""
-        asked = [(i, queue) for i, of in zip(positions, queues, strict=True) for queue in of]
-        states = self._commands([("GETRANGE", self._at(queue).task(task_ids[i]), 0, 0) for i, queue in asked])
-        for i in positions:
-            homes[i] = None
-        for (i, queue), state in zip(asked, states, strict=True):
-            if state and (homes[i] is None or state != b"F"):
-                homes[i] = queue
+    def _look_for(self, task_ids: Sequence[str], where: Sequence[tuple[int, str]]) -> dict[int, tuple[str, bytes]]:
+        """Queue and state of the tasks that are there. One that is moving is in two queues, and dead in the first."""
+        states = self._commands([("GETRANGE", self._at(queue).task(task_ids[i]), 0, 0) for i, queue in where])
+        found: dict[int, tuple[str, bytes]] = {}
+        for (i, queue), state in zip(where, states, strict=True):
+            if state and (i not in found or state != DEAD):
+                found[i] = (queue, state)
                 self._remember(queue, (task_ids[i],))
+        return found
 
     def _remember(self, queue: str, task_ids: Iterable[str]) -> None:
         self._queue_of.update(dict.fromkeys(task_ids, queue))
@@ -271,7 +266,7 @@ class RedisClusterTransport(RedisTransport):
             more = any(look[0] == b"1" for look in looks)
             dues = [int(look[1]) for look in looks if look[1]]
             picks = choose_from(peeked, left)
-            told = plans(peeked, picks)
+            told = plans(peeked, picks, left)
             if not told:
                 break
             calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]

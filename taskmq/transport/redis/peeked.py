@@ -79,14 +79,15 @@ def choose_from(queues: Sequence[Peeked], n: int) -> list[Peeked]:
     return picks
 
 
-def plans(queues: Sequence[Peeked], picks: Sequence[Peeked]) -> dict[str, str]:
+def plans(queues: Sequence[Peeked], picks: Sequence[Peeked], n: int) -> dict[str, str]:
     """What each queue that gives or parks something is told (lua/reserve.lua).
 
-    All but the last one look at their next heads, as a claim that goes on would have done.
+    A claim looks at every head once more after each pick, and parks what it must, but not after the last one.
     """
+    heads = sum(queue.heads for queue in queues)
+    last = picks[heads - 1] if heads == n else None
     return {
-        queue.name: f"{queue.heads},{queue.followers},{int(queue is not picks[-1] if picks else 1)},"
-        f"{queue.seen},{queue.served!r}"
+        queue.name: f"{queue.heads},{queue.followers},{int(queue is not last)},{queue.seen},{queue.served!r}"
         for queue in queues
         if queue.heads or queue.parks
     }
