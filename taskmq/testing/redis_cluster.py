@@ -158,9 +158,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(done: Any, complaint: str) -> None:
+def wait_until(done: Any, complaint: str, patience: float = PATIENCE) -> None:
     """Look until it is so."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not done():
         if time.monotonic() > deadline:
             raise RuntimeError(complaint)

@@ -5,6 +5,7 @@
 
 -- @include commit
 
+if redis.call('EXISTS', K('state', ARGV[3])) == 0 then return {0, 0, 0, 0} end -- only listed, never used
 local q, most = queue(ARGV[3]), tonumber(ARGV[4])
 local promoted = promote(q, most)
 local reaped = reap(q, most)
