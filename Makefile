@@ -10,10 +10,10 @@ N    ?= auto
 SOURCES := taskmq tests bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check format bench changelog clean
+.PHONY: help demo test test-redis-cluster redis-cluster-up redis-cluster-down pytest check format bench changelog clean
 
 help:  ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/ready  ## a small shop that publishes and works off tasks, on SQLite
 	$(BIN)/python -m examples.demo.demo
@@ -22,6 +22,15 @@ test: check pytest  ## everything that must hold before a commit: check, then th
 
 pytest: $(VENV)/ready  ## the test suite alone; ARGS="-k word" selects, N=0 runs in one process
 	$(BIN)/pytest -n $(N) $(ARGS)
+
+test-redis-cluster: $(VENV)/ready  ## the tests of a cluster alone, on three masters of their own
+	$(BIN)/pytest -n $(N) tests/test_redis_cluster.py tests/integration/test_redis_cluster_moves.py $(ARGS)
+
+redis-cluster-up: $(VENV)/ready  ## three masters on ports 7380 to 7382, to try things by hand
+	@$(BIN)/python -m taskmq.testing.redis_cluster up
+
+redis-cluster-down: $(VENV)/ready  ## end them
+	@$(BIN)/python -m taskmq.testing.redis_cluster down
 
 check: $(VENV)/ready  ## lint, format, types and the import contract, without running a test
 	$(BIN)/ruff check $(SOURCES)

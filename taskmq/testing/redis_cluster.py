@@ -1,4 +1,7 @@
-"""A real cluster for tests: masters with all slots between them, and replicas if wanted, on 127.0.0.1."""
+"""A real cluster for tests: masters with all slots between them, and replicas if wanted, on 127.0.0.1.
+
+python -m taskmq.testing.redis_cluster up|down    three masters on ports 7380 to 7382 that stay, to try things by hand
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from functools import cache
@@ -42,7 +46,9 @@ class Node:
     def start(self) -> None:
         """Start it, and return when it answers."""
         with (Path(self.folder) / "log").open("ab") as out:
-            self.process = subprocess.Popen(self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            )
         wait_until(self._answers, f"{self._command[0]} does not start: {self.folder}/log")
 
     def _answers(self) -> bool:
@@ -75,7 +81,7 @@ class Node:
 
 
 class RedisCluster:
-    """A cluster of this process, gone with it. The first ``masters`` nodes begin as masters."""
+    """A cluster of this process, gone with it; one on given ports stays. The first nodes begin as masters."""
 
     def __init__(
         self, kind: Kind, masters: int = 3, replicas: int = 0, ports: list[int] | None = None, *options: str
@@ -86,7 +92,8 @@ class RedisCluster:
         self._owner = os.getpid()
         count = masters * (1 + replicas)
         self.nodes = [Node(program, port, *options) for port in ports or [free_port() for _ in range(count)]]
-        atexit.register(self.stop)
+        if ports is None:
+            atexit.register(self.stop)
         self._join(masters)
 
     def _join(self, masters: int) -> None:
@@ -165,3 +172,39 @@ def wait_until(done: Any, complaint: str, patience: float = PATIENCE) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(complaint)
         time.sleep(0.01)
+
+
+PORTS = [7380, 7381, 7382]
+PIDS = Path(tempfile.gettempdir()) / "taskmq-redis-cluster.pids"
+
+
+def up() -> None:
+    """Start a cluster that stays until ``down``."""
+    if PIDS.exists():
+        down()
+    cluster = RedisCluster("redis" if binary("redis") else "valkey", len(PORTS), 0, PORTS)
+    PIDS.write_text("".join(f"{node.process.pid} {node.folder}\n" for node in cluster.nodes))
+    sys.stdout.write(f"redis://127.0.0.1:{PORTS[0]}/0?cluster=1\n")
+
+
+def down() -> None:
+    """End the cluster that ``up`` started."""
+    for line in PIDS.read_text().splitlines() if PIDS.exists() else []:
+        pid, folder = line.split(" ", 1)
+        command = Path(f"/proc/{pid}/cmdline")
+        if folder.encode() in _read(command):  # the number may be another program's by now
+            os.kill(int(pid), signal.SIGKILL)  # it keeps nothing
+            wait_until(lambda: folder.encode() not in _read(command), f"process {pid} does not end")  # noqa: B023
+        shutil.rmtree(folder, ignore_errors=True)
+    PIDS.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+if __name__ == "__main__":
+    {"up": up, "down": down}[sys.argv[1]]()
