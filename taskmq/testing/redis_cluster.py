@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -191,19 +191,22 @@ def down() -> None:
     """End the cluster that ``up`` started."""
     for line in PIDS.read_text().splitlines() if PIDS.exists() else []:
         pid, folder = line.split(" ", 1)
-        command = Path(f"/proc/{pid}/cmdline")
-        if folder.encode() in _read(command):  # the number may be another program's by now
+        if _works_in(pid, folder):  # the number may be another program's by now
             os.kill(int(pid), signal.SIGKILL)  # it keeps nothing
-            wait_until(lambda: folder.encode() not in _read(command), f"process {pid} does not end")  # noqa: B023
+            wait_until(partial(_is_gone, pid, folder), f"process {pid} does not end")
         shutil.rmtree(folder, ignore_errors=True)
     PIDS.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> bytes:
+def _works_in(pid: str, folder: str) -> bool:
     try:
-        return path.read_bytes()
+        return Path(f"/proc/{pid}/cwd").readlink() == Path(folder)
     except OSError:
-        return b""
+        return False
+
+
+def _is_gone(pid: str, folder: str) -> bool:
+    return not _works_in(pid, folder)
 
 
 if __name__ == "__main__":
