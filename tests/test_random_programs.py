@@ -47,7 +47,7 @@ def test_redis_answers_like_the_memory_model(name: str) -> None:
         store.flush()
         return store
 
-    _compare(fresh, 60, without=frozenset({"limits", "replayed keys"}))  # see RedisTransport.limitations
+    _compare(fresh, 60)
 
 
 def test_claims_from_many_queues_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +56,9 @@ def test_claims_from_many_queues_answer_the_same(monkeypatch: pytest.MonkeyPatch
     test_redis_answers_like_the_memory_model("redis")
 
 
-def _compare(opener: Callable[[FakeClock], Store], examples: int = 200, without: frozenset[str] = frozenset()) -> None:
+def _compare(opener: Callable[[FakeClock], Store], examples: int = 200) -> None:
     run_state_machine_as_test(
-        machine(opener, without),
+        machine(opener),
         settings=settings(
             max_examples=int(EXAMPLES or examples),
             stateful_step_count=40,

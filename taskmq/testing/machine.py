@@ -100,8 +100,6 @@ class StoreMachine(RuleBasedStateMachine):
     """Runs each verb on the memory model and on ``opened``, and compares."""
 
     open_store: Callable[[FakeClock], Store]
-    without: frozenset[str] = frozenset()
-    """What the store declares that it cannot do: ``limits`` (by key), ``replayed keys``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,10 +138,6 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _message(self, content: dict[str, Any]) -> Message:
         values = dict(content)
-        if "limits" in self.without:
-            values["limit"] = None
-        if "replayed keys" in self.without:
-            values["key_until"] = "retention"
         code, weight, most = values.pop("code"), values.pop("weight"), values.pop("max_running")
         if values["key"] is None:
             values["key_ttl"] = None
@@ -272,7 +266,6 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(picks=st.lists(st.integers(0, 200), min_size=1, max_size=6), queue=st.sampled_from([None, *QUEUES]))
     def replay(self, picks: list[int], queue: str | None) -> None:
         """Replay some tasks, of which the dead ones come back."""
-        queue = None if "replayed keys" in self.without else queue
         dead = self.model.find(Find(states=[TaskState.FAILED], limit=2)).tasks
         ids = [*self._ids(picks), *(task.id for task in dead)]
         self.both(lambda store: store.replay(list(dict.fromkeys(ids)), queue))
@@ -334,6 +327,6 @@ def _plain(delivery: Delivery) -> Delivery:
     return msgspec.structs.replace(delivery, token=None)
 
 
-def machine(opener: Callable[[FakeClock], Store], without: frozenset[str] = frozenset()) -> type[StoreMachine]:
+def machine(opener: Callable[[FakeClock], Store]) -> type[StoreMachine]:
     """A state machine that compares the store that ``opener`` makes with the memory model."""
-    return type("ComparedWithMemory", (StoreMachine,), {"open_store": staticmethod(opener), "without": without})
+    return type("ComparedWithMemory", (StoreMachine,), {"open_store": staticmethod(opener)})

@@ -20,7 +20,7 @@ def _key(kind: str, queue: str, text: str) -> bytes:
     if kind == "part":
         return KEYS.partition(queue, text.encode())
     if kind == "parked":
-        return KEYS.parked(queue, b"1", text.encode())
+        return KEYS.parked(queue, 1, 1, text.encode())
     if kind in ("line", "turns"):
         return KEYS.of_spec(kind, len(text), queue)
     if kind == "limit":
@@ -59,7 +59,7 @@ def test_the_library_knows_every_script() -> None:
     assert source.startswith(f"#!lua name=taskmq_{whole.digest}\n")
     for name in whole.scripts:
         assert f"function_name='{whole.function(name)}'" in source
-        assert script(name).text.endswith(f"return enter_script('{name}', ARGV)\n".encode())
+        assert script(name).text.endswith(f"return enter_script('{name}', KEYS, ARGV)\n".encode())
 
 
 def test_scripts_read_first_and_write_at_the_end() -> None:

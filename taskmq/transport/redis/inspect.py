@@ -143,9 +143,9 @@ class RedisInspect:
             for members in self._runner.commands(lines):
                 yield from (member[_ID:].decode() for member in members)
         for key in self._runner.command("ZRANGE", self._keys.limits, 0, -1):
-            for name, n, _, _ in _parked_lines(self._runner.command("GET", self._keys.limit(key))):
-                if name == queue.encode():
-                    yield from self._members(self._keys.parked(queue, n, key))
+            for name, spec, n, _ in _parked_lines(self._runner.command("GET", self._keys.limit(key))):
+                if name == queue:
+                    yield from self._members(self._keys.parked(queue, spec, n, key))
 
     def _members(self, key: bytes, start: int = _ID) -> Iterator[str]:
         """The ids in a set, page by page."""
@@ -203,11 +203,12 @@ class RedisInspect:
         return [_stats(name, answer, now) for name, answer in found if answer]
 
     def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
-        """Change some of a queue's settings. Two changes at the same moment may still undo each other."""
-        known = self.stats([queue])
-        config = replace(known[0].config if known else QueueConfig(), **changes)
-        self._run(CONFIGURE, "overwrite", queue, records.conf(config), again=True)
-        return config
+        """Change some of a queue's settings; where somebody else was quicker, on top of what he made of them."""
+        while True:
+            stored = self._runner.command("GET", self._keys.of_queue("conf", queue)) or b""
+            config = replace(records.config(stored), **changes)
+            if self._run(CONFIGURE, "change", queue, records.conf(config), stored, again=True) == [b"1"]:
+                return config
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
@@ -314,7 +315,7 @@ class RedisInspect:
             LimitInfo(
                 key=key.decode(),
                 running=int(text.partition(b"\n")[0]),
-                parked=sum(int(parked) for _, _, parked, _ in _parked_lines(text)),
+                parked=sum(parked for _, _, _, parked in _parked_lines(text)),
             )
             for key, text in zip(wanted, texts, strict=True)
             if text
@@ -365,9 +366,11 @@ def _matches(record: Record, params: Find, now: int) -> bool:
     )
 
 
-def _parked_lines(text: bytes | None) -> list[list[bytes]]:
-    """Queue, n, parked and owed of a limit's lines."""
-    return [line.split(b"\t") for line in (text or b"").split(b"\n")[1:] if line]
+def _parked_lines(text: bytes | None) -> Iterator[tuple[str, int, int, int]]:
+    """Queue, spec, n and how many are parked, of each of a limit's lines (lua/include/limits.lua)."""
+    for line in (text or b"").split(b"\n")[1:-1]:
+        queue, spec, n, parked, *_ = line.split(b"\t")
+        yield queue.decode(), int(spec), int(n), int(parked)
 
 
 def _stats(name: str, answer: Sequence[Any], now: int) -> QueueStats:

@@ -52,9 +52,9 @@ class Keys:
         """A partition's line."""
         return self._of(f"part:{len(queue.encode())}:{queue}:", code)
 
-    def parked(self, queue: str, n: bytes, key: bytes) -> bytes:
-        """The tasks of a queue that are parked at a limit."""
-        return self._of(f"parked:{len(queue.encode())}:{queue}:", n + b":" + key)
+    def parked(self, queue: str, spec: int, n: int, key: bytes) -> bytes:
+        """A queue's tasks of a spec that are parked at a limit of n."""
+        return self._of(f"parked:{len(queue.encode())}:{queue}:{spec}:{n}:", key)
 
     def limit(self, key: str | bytes) -> bytes:
         """A concurrency limit."""

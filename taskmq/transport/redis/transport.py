@@ -70,20 +70,7 @@ class RedisTransport(RedisInspect):
 
     name = "redis"
     capabilities = Capabilities(durable=True, shared=True)
-    limitations: Mapping[str, str] = {
-        **dict.fromkeys(
-            (
-                "parked_late_comer_gets_its_turn_and_no_more",
-                "parked_tasks_return_by_turns_between_partitions",
-                "parked_tasks_return_by_weight",
-            ),
-            "not built yet: partitions that share a full key do not take turns, who was parked first returns first",
-        ),
-        "parked_head_is_overtaken_by_a_more_urgent_task": "not built yet: it waits with the parked head",
-        "slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another": "not built yet: the slot stays idle",
-        "slot_hidden_from_a_claim_goes_to_what_it_can_run": "not built yet: parked tasks have no line per handler",
-        "replay_takes_its_key_again": "not built yet: a key that was freed stays free",
-    }
+    limitations: Mapping[str, str] = {}
 
     many = 50
     """From so many queues on a claim looks only at those known to have something; at all of them the first time."""

@@ -24,6 +24,8 @@ for i = 1, #ids do
       place(own, f)
     end
     revive(own, target, t, next_seq(), now)
+    look_for_missed(own)
+    look_for_missed(target)
   end
 end
 for i = 1, #QN do finish_verb(QN[i]) end

@@ -33,6 +33,7 @@ for i = 1, #names do
     local expired = expire(q, BATCH)
     look_again(q)
     if expired == BATCH then
+      for k = 1, #names do look_for_missed(Q[names[k]]) end
       commit()
       return {'1', ''}
     end

@@ -19,9 +19,9 @@ local W -- commands for the end
 local fresh, clean = {}, false
 
 -- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
-local format, sub, byte, match, gmatch, concat, floor, max, min
+local format, sub, byte, match, gmatch, gsub, concat, floor, max, min
 local function prepare()
-  format, sub, byte, match, gmatch = string.format, string.sub, string.byte, string.match, string.gmatch
+  format, sub, byte, match, gmatch, gsub = string.format, string.sub, string.byte, string.match, string.gmatch, string.gsub
   concat, floor, max, min = table.concat, math.floor, math.max, math.min
 end
 
@@ -80,7 +80,7 @@ local function send()
   for i = 1, #W do redis.call(unpack(W[i])) end
 end
 
-local zset, zadd, zrem, zfirst, walk, Z
+local zset, zadd, zrem, zfirst, zlast, zscore, walk, Z
 do
 
 -- ── sorted sets ──
@@ -156,6 +156,30 @@ function zfirst(z, k)
   local a, x = first_added(z)
   if a and (m == nil or x < s or (x == s and before(a, m))) then return a, x end
   return m, s
+end
+
+-- The greatest score; nil when the set is empty.
+function zlast(z)
+  local most
+  for _, s in pairs(z.add) do
+    if not most or s > most then most = s end
+  end
+  local from, k = 1, 1
+  while true do
+    local r = redis.call('ZRANGE', z.key, -(from + k - 1), -from, 'WITHSCORES')
+    for i = #r - 1, 1, -2 do
+      if not z.add[r[i]] and not z.del[r[i]] then return max(most or 0, tonumber(r[i + 1])) end
+    end
+    if #r < 2 * k then return most end
+    from, k = from + k, BATCH
+  end
+end
+
+-- The score of a member; nil when it is not there.
+function zscore(z, member)
+  if z.del[member] then return nil end
+  local s = z.add[member] or redis.call('ZSCORE', z.key, member)
+  return s and tonumber(s)
 end
 
 -- A cursor over a set as it is now: step it, then look at its m and s; m is nil at the end. Reads `first`, then `page`.

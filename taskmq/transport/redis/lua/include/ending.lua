@@ -7,7 +7,7 @@
 
 -- @include line
 
-local key_name, free_key, delete, finish, doom, log_attempt, lease_until, release, hand_back, reap, expire,
+local key_name, key_holder, hold_key, free_key, take_key, delete, finish, doom, log_attempt, lease_until, release, hand_back, reap, expire,
   finish_verb
 do
 
@@ -21,13 +21,52 @@ local HANDS = 10000 -- most leases looked at to find who was first in his batch
 
 function key_name(name, key) return K2('key', name, key) end
 
--- Free its key; a key with a life of its own outlives the record.
+local held_keys -- what became of keys in this call; false: freed
+fresh[#fresh + 1] = function() held_keys = {} end
+
+-- Who holds a key, the digest of its content, and when it ends; the holder is nil when it has ended.
+function key_holder(name)
+  local held = held_keys[name]
+  if held == nil then held = redis.call('GET', name) end
+  if not held then return nil end
+  local id, digest, till = match(held, '^([^\n]*)\n([^\n]*)\n(%d*)$')
+  till = tonumber(till)
+  if till and till <= now then id = nil end
+  return id, digest, till
+end
+
+function hold_key(q, key, id, digest, till)
+  local name = key_name(q.name, key)
+  local _, _, had = key_holder(name)
+  held_keys[name] = id .. '\n' .. digest .. '\n' .. (till and I(till) or '')
+  write('SET', name, held_keys[name])
+  if till then
+    zadd(zq(q, 'keys'), key, till)
+  elseif had then
+    zrem(zq(q, 'keys'), key)
+  end
+end
+
+-- Free its key; a key with a life of its own outlives the record. The digest stays with the task: it may be replayed.
 function free_key(t, gone)
   local key = t.x.k
   if not key or (gone and t.c.k == 2) then return end
   local name = key_name(t.x.q, key)
-  local held = redis.call('GET', name)
-  if held and match(held, '^[^\n]*') == t.id then write('DEL', name) end
+  local id, digest = key_holder(name)
+  if id == t.id then
+    held_keys[name] = false
+    write('DEL', name)
+    set_text(t, 'd', digest)
+  end
+end
+
+-- One key, one task: a revived one has its key again, unless another task has taken it meanwhile.
+function take_key(q, t)
+  local digest = t.x.d
+  if digest and t.c.k ~= 2 and not key_holder(key_name(q.name, t.x.k)) then
+    hold_key(q, t.x.k, t.id, digest)
+    set_text(t, 'd', nil)
+  end
 end
 
 function delete(q, t)

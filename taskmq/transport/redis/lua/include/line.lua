@@ -57,25 +57,23 @@ end
 
 -- Wait outside the line for a slot of its limit; an ordered partition waits with it.
 function park(q, t, f)
-  local key, n = limit_of(t)
   t.st = 'P'
   if not f.plain then
     f.aside = f.aside + 1
     touch(q, f)
   end
-  if f.ordered then f.parked = lm(t) end
-  park_limit(q.name, key, n, lm(t), score(q, t))
+  if f.ordered then add_parked(q, f, score(q, t), lm(t)) end
+  park_limit(q, t, f.weight)
   in_place(q, t)
 end
 
 local function unpark(q, t, f)
-  local key, n = limit_of(t)
   if not f.plain then
     f.aside = f.aside - 1
     touch(q, f)
   end
-  if f.parked == lm(t) then f.parked = nil end
-  unpark_limit(q.name, key, n, lm(t))
+  if f.ordered then drop_parked(q, f, lm(t)) end
+  unpark_limit(q, t)
 end
 
 -- A task becomes claimable: it enters its line where its key puts it.
@@ -95,13 +93,7 @@ function enter(q, t)
   end
   if f.ordered and f.live and q.limited then
     local m, s = zfirst(f.line)
-    if keyed(q, lm_spec(m)) then
-      local own = score(q, t)
-      if own < s or (own == s and before(lm(t), m)) then
-        local head_key, head_n = limit_of(task(ref_id(m)))
-        missed(q.name, head_key, head_n)
-      end
-    end
+    if keyed(q, lm_spec(m)) and stands_before(score(q, t), lm(t), s, m) then missed(q, task(ref_id(m))) end
   end
   stand(q, t, f)
   place(q, f)
@@ -129,10 +121,9 @@ end
 
 -- Take a waiting task out for good: it is cancelled, expired or skipped.
 function drop(q, t, f)
-  local key, n = limit_of(t)
   local stood = t.st == 'W'
   leave(q, t, f)
-  if stood and key then missed(q.name, key, n) end
+  if stood then missed(q, t) end
   if f.ordered and f.blocked and f.bseq == t.seqx then unblock(q, f) end -- its delay ends with it
 end
 
@@ -144,15 +135,14 @@ function look_for_missed(q)
   for i = 1, #list do
     local f = list[i]
     if not f.live and f.exists then
-      local entries = walk(f.plain and of_specs(q, 'line') or {f.line}, LOOK, LOOK)
+      local entries, ids = walk(f.plain and of_specs(q, 'line') or {f.line}, LOOK, LOOK), {}
       for _ = 1, LOOK do
         local m = entries()
         if not m then break end
-        if keyed(q, lm_spec(m)) then
-          local key, n = limit_of(task(ref_id(m)))
-          missed(q.name, key, n)
-        end
+        if keyed(q, lm_spec(m)) then ids[#ids + 1] = ref_id(m) end
       end
+      load_tasks(ids)
+      for k = 1, #ids do missed(q, task(ids[k])) end
     end
   end
 end
@@ -204,19 +194,11 @@ end
 
 -- Put parked tasks that are owed a return back in their places, by their limits' keys; returns how many moved.
 function return_parked(q, most)
-  local moved, owing, lines = 0, {}, nil
   if not q.limited then return 0 end
-  lines = walk({zset(K('owing', q.name))}, 10, BATCH)
-  local m = lines()
-  while m do
-    owing[#owing + 1] = m
-    m = lines()
-  end
+  local moved, owing = 0, owing_lines(q)
   for i = 1, #owing do
-    local key, n = match(owing[i], '^(.*)%z(%d+)$')
-    n = tonumber(n)
     while moved < most do
-      m = first_owed(q.name, key, n)
+      local m = first_owed(q, owing[i])
       if not m then break end
       local t = task(ref_id(m))
       local f = flow(q, code(t))
@@ -224,7 +206,8 @@ function return_parked(q, most)
       stand(q, t, f)
       place(q, f)
       moved = moved + 1
-      if f.live or (f.plain and q.flows == 0) then returned(q.name, key, n) end -- else it cannot take the slot
+      -- Where it cannot take the slot, the next one returns, too.
+      if f.plain or (f.live and not (f.ordered and zfirst(f.line) ~= m)) then returned(q, owing[i]) end
     end
   end
   return moved
