@@ -33,6 +33,8 @@ FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
 _ID = 11
 """Where the id begins in what lines and sets know of a task."""
+_HAND = 23
+"""What stands before that in a lease."""
 _WAITING = (TaskState.QUEUED, TaskState.RETRYING, TaskState.SCHEDULED)
 
 CANCEL, REPLAY, PURGE = script("cancel"), script("replay"), script("purge")
@@ -126,8 +128,7 @@ class RedisInspect:
                     yield from self._members(self._keys.of_queue(what, queue))
                 yield from self._in_line(queue, params.partition)
             if TaskState.RUNNING in states:
-                for member in self._members(self._keys.of_queue("leases", queue)):
-                    yield member.partition(":")[0]
+                yield from self._members(self._keys.of_queue("leases", queue), _HAND + _ID)
             if states & set(records.LETTER_OF):
                 what = "dead" if states & set(records.LETTER_OF) == {TaskState.FAILED} else "done"
                 yield from self._members(self._keys.of_queue(what, queue), 0)

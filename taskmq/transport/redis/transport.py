@@ -58,6 +58,7 @@ from taskmq.transport.redis.wakeup import Wakeup
 from taskmq.transport.settings import check_room, config_drift
 
 BATCH = 200
+"""Most of each kind that one maintain does in a queue; the script has a bound of its own."""
 TOGETHER = 50
 """How many queues are tidied in one exchange."""
 
@@ -160,7 +161,7 @@ class RedisTransport(RedisInspect):
             calls = [(TIDY, self._args((name, limit))) for name in names[at : at + TOGETHER]]
             for done in self._runner.scripts(calls, again=True):
                 promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
-                more = more or max(done[:3]) >= limit
+                more = more or done[4] == 1
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
 
     def wait(self, params: Wait) -> bool:

@@ -7,7 +7,7 @@
 
 local q = queue(ARGV[4])
 local done = 1
-promote(q, BATCH)
+promote(q)
 local f = flow(q, ARGV[5])
 
 if ARGV[3] == 'pause' or ARGV[3] == 'resume' then

@@ -86,7 +86,7 @@ end
 
 -- ── store them ──
 
-for i = 1, #messages do promote(messages[i].spec[1], BATCH) end
+for i = 1, #messages do promote(messages[i].spec[1]) end
 
 local function moment(text)
   local kind, us = match(text, '^(.)(%d+)$')

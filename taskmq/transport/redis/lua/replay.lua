@@ -15,7 +15,7 @@ for i = 1, #ids do
     out[i] = '1'
     local own = queue(t.x.q)
     local target = ARGV[3] == '' and own or queue(ARGV[3])
-    promote(target, BATCH)
+    promote(target)
     if target ~= own then free_key(t, true) end
     local f = flow(own, code(t))
     if f.exists and f.held == t.id then

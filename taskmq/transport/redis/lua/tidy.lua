@@ -1,13 +1,13 @@
 -- Housekeeping of one queue: promotes, reaps, expires, and deletes what has been kept long enough; one batch each.
 --
 -- ARGV   3 queue, 4 most of each
--- reply  {promoted, reaped, expired, deleted}
+-- reply  {promoted, reaped, expired, deleted, 1 if there may be more}
 
 -- @include commit
 
-local q, most = queue(ARGV[3]), tonumber(ARGV[4])
+local q, most = queue(ARGV[3]), min(BATCH, tonumber(ARGV[4]))
 local promoted = promote(q, most)
-local reaped = reap(q, most)
+local reaped, more = reap(q, most)
 local expired = expire(q, most)
 finish_verb(q)
 
@@ -58,4 +58,5 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   end
 end
 commit()
-return {promoted, reaped, expired, #ids}
+more = more or max(promoted, reaped, expired) >= most or #ids == BATCH
+return {promoted, reaped, expired, #ids, more and 1 or 0}

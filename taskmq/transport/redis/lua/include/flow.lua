@@ -29,12 +29,12 @@ local function turn_place(q, f, m)
   return set, q.aging > 0 and sub(m, 1, 9) .. f.code or f.code
 end
 
--- A flow that does not exist, with room for all that may become of it.
+-- A flow that does not exist. What few flows have – max, blocked, bseq, held, parked, ps – is not there until they have it:
+-- a table for all of it costs twice the time.
 local function new_flow(q, name)
   return {
     code = name, ordered = byte(name) == 33, line = zset(K2('part', q.name, name)),
-    exists = false, live = false, tag = 0, weight = 1, max = nil, aside = 0, run = NONE, nrun = 0, blocked = nil, bseq = nil,
-    paused = false, held = nil, parked = nil, ps = nil, stored = nil, dirty = nil, tset = nil, tm = nil, ts = nil
+    exists = false, live = false, tag = 0, weight = 1, aside = 0, run = NONE, nrun = 0, paused = false
   }
 end
 

@@ -147,9 +147,13 @@ function look_for_missed(q)
   end
 end
 
+local promoted -- by this call
+fresh[#fresh + 1] = function() promoted = 0 end
+
 -- Let what is due by now enter its line or free its flow, in order of due time, then seq; returns how many did.
 function promote(q, most)
-  if not q.due or q.due > now then return 0 end
+  most = min(most or BATCH, BATCH - promoted)
+  if most == 0 or not q.due or q.due > now then return 0 end
   local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
   local entries, done, ids, due = walk({delayed, retries, blocks}, 1, most), 0, {}, {}
   while done < most do
@@ -157,6 +161,7 @@ function promote(q, most)
     if not m or s > now then break end
     done = done + 1
     due[done] = {m, z}
+    promoted = promoted + 1
     if z ~= blocks then ids[#ids + 1] = ref_id(m) end
   end
   load_tasks(ids)
