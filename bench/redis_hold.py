@@ -2,10 +2,10 @@
 
     python -m bench.redis_hold [redis|valkey] [TASKS]
 
-A million delayed tasks due in one microsecond, unpartitioned and in ordered partitions; 100,000 leases that end in one
-microsecond; 200 slots of a limit that are freed at once before 100,000 parked tasks. Claims and housekeeping work on it.
-By the server's slow log, where a call that the machine interrupted is longer than it is; so there is the processor time of
-the longest, too.
+A million delayed tasks due in one microsecond, unpartitioned and in ordered partitions; tasks too late to start;
+100,000 leases that end in one microsecond; 200 slots of a limit that are freed at once before 100,000 parked tasks.
+Claims and housekeeping work on it. By the server's slow log, where a call that the machine interrupted is longer than
+it is; so there is the processor time of the longest, too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from bench.common import fill, message
 from taskmq.clock import SECOND
+from taskmq.durations import Moment
 from taskmq.message import Message
 from taskmq.queue import Limit
 from taskmq.testing.clock import FakeClock
@@ -77,12 +80,11 @@ class Watched:
         self._raw.command("FLUSHALL")
 
 
-def delayed(watched: Watched, name: str, tasks: int, code: Callable[[int], str | None]) -> None:
-    """Very many tasks fall due in one microsecond."""
-    make: Callable[[int], Message] = lambda i: message(delay=LATER, partition=code(i))  # noqa: E731
+def delayed(watched: Watched, name: str, tasks: int, make: Callable[[int], Message]) -> None:
+    """Very many tasks fall due, or are too late, in one microsecond."""
     fill(watched.store, tasks, make)
     watched.clock.advance(LATER)
-    watched.work(f"{tasks:,} due at once, {name}")
+    watched.work(f"{tasks:,} {name}")
 
 
 def leases(watched: Watched, name: str, tasks: int, together: int, code: Callable[[int], str | None]) -> None:
@@ -107,9 +109,12 @@ def parked(watched: Watched, tasks: int, n: int) -> None:
 def main(kind: str, tasks: int) -> None:
     """Print all figures."""
     watched = Watched(kind)
-    delayed(watched, "unpartitioned", tasks, lambda i: None)
-    delayed(watched, "ordered partitions", tasks, lambda i: f"!{i}")
-    delayed(watched, "10 ordered partitions", tasks // 10, lambda i: f"!{i % 10}")
+    late, full = Moment(LATER * SECOND, relative=True), Limit("full", 1)
+    delayed(watched, "due at once, unpartitioned", tasks, lambda i: message(delay=LATER))
+    delayed(watched, "due at once, ordered partitions", tasks, lambda i: message(delay=LATER, partition=f"!{i}"))
+    delayed(watched, "due at once, 10 ordered", tasks // 10, lambda i: message(delay=LATER, partition=f"!{i % 10}"))
+    delayed(watched, "due at once, of a full key", tasks // 10, lambda i: message(delay=LATER, limit=full))
+    delayed(watched, "too late at once", tasks // 10, lambda i: msgspec.structs.replace(message(), expires=late))
     leases(watched, "unpartitioned", tasks // 10, 100, lambda i: None)
     leases(watched, "ordered partitions", tasks // 10, 100, lambda i: f"!{i}")
     leases(watched, "runs of 100", tasks // 10, 1000, lambda i: f"!{i % 10}")

@@ -36,13 +36,13 @@ for i = 1, #due do
     more = true
     break
   end
-  local promoted = promote(q, most)
+  local promoted, more_due = promote(q, most)
   local reaped, more_ended = reap(q, most)
-  local expired = expire(q, most)
+  local expired, more_late = expire(q, most)
   look_again(q)
   left = max(0, left - max(promoted, reaped, expired))
-  more = more or more_ended or promoted == most or reaped >= most
-  crowded = crowded or expired == most
+  more = more or more_due or more_ended or reaped >= most
+  crowded = crowded or more_late
 end
 for i = 1, #names do look_for_missed(Q[names[i]]) end
 if crowded then

@@ -6,9 +6,9 @@
 -- @include commit
 
 local q, most = queue(ARGV[3]), min(BATCH, tonumber(ARGV[4]))
-local promoted = promote(q, most)
-local reaped, more = reap(q, most)
-local expired = expire(q, most)
+local promoted, more = promote(q, most)
+local reaped, more_ended = reap(q, most)
+local expired, more_late = expire(q, most)
 finish_verb(q)
 
 local done, ids = walk({zq(q, 'done')}, 1, most), {}
@@ -58,5 +58,5 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   end
 end
 commit()
-more = more or max(promoted, reaped, expired) >= most or #ids == BATCH
+more = more or more_ended or reaped >= most or more_late or #ids == BATCH
 return {promoted, reaped, expired, #ids, more and 1 or 0}

@@ -15,6 +15,7 @@ local DAY = 86400000000
 local MAX_BLAMED, MAX_EXPIRIES = 10, 100
 local DIED = '"the worker died or froze: its lease ended"'
 local FIRST, LAST = 5, 20 -- of a long history so many attempts stay
+local HALF = BATCH / 2
 local HANDS = 500 -- how many leases beyond those that ended are looked at to find who was first in his batch
 
 -- ── ends ──
@@ -184,19 +185,20 @@ local function count_expiry(q, t, f, blamed)
 end
 
 -- A lost task, and everything behind it in its run: what ended is counted, the rest goes back unblamed. Of a long run only
--- the last ones: the partition waits until all are back. Returns whether it was all.
+-- the last ones: the partition waits until all are back. Returns whether this task is among them.
 local function lose(q, t, blamed)
-  local f = flow(q, code(t))
-  local run, first, ids = f.run, 1, {}
+  local f, ids, among = flow(q, code(t)), {t.id}, true
   if f.ordered then
-    first = max(1, #run - BATCH + 1)
-    for i = first, #run do ids[i] = ref_id(run[i][2]) end
-  else
-    ids[1] = t.id
+    local skipped = max(0, #f.run - HALF)
+    among = false
+    for i = skipped + 1, #f.run do
+      ids[i - skipped] = ref_id(f.run[i][2])
+      among = among or ids[i - skipped] == t.id
+    end
   end
-  local whole = first == 1
-  load_tasks({unpack(ids, first)})
-  while whole and task(ids[first]).lease > now do first = first + 1 end
+  load_tasks(ids)
+  local first = 1
+  while among and task(ids[first]).lease > now do first = first + 1 end
   for i = #ids, first, -1 do
     if task(ids[i]).lease > now then hand_back(q, task(ids[i]), f) end
   end
@@ -205,7 +207,7 @@ local function lose(q, t, blamed)
     if mate.st == 'R' then count_expiry(q, mate, f, blamed[mate.id]) end
   end
   place(q, f)
-  return whole
+  return among
 end
 
 -- A lease's group: of one batch the lone tasks, or one run.
@@ -216,9 +218,9 @@ local function group_of(m) return sub(m, 1, 17) end
 -- this call waits for the next one. If it is longer than a call can do, its others come first and go back unblamed.
 local function ended_leases(q, most)
   local page, n = {}, 0
-  local entries, last = walk({zq(q, 'leases')}, 1, BATCH + 1), nil
+  local entries, last = walk({zq(q, 'leases')}, 1, HALF + 1), nil
   local m, till = entries()
-  while m and till <= now and n < BATCH and (n < most or till == last) do
+  while m and till <= now and n < HALF and (n < most or till == last) do
     n, last = n + 1, till
     page[n] = {m, till}
     m, till = entries()
@@ -261,12 +263,12 @@ end
 -- Take back tasks whose lease is over. Returns how many ended, and whether there may be more.
 function reap(q, most)
   if not q.due or q.due > now then return 0, false end
-  local page, more = ended_leases(q, min(most, BATCH))
+  local page, more = ended_leases(q, most)
   if #page == 0 then return 0, more end
   local blamed, ids = first_ones(q, page), {}
   table.sort(page, function(a, b) return stands_before(a[2], sub(a[1], 24), b[2], sub(b[1], 24)) end) -- by end, then seq
   for i = 1, #page do ids[i] = sub(page[i][1], 35) end
-  load_tasks(ids)
+  load_with_flows(q, ids)
   for i = 1, #ids do
     local t = task(ids[i])
     if t and t.started then blamed[t.id] = true end
@@ -278,22 +280,18 @@ function reap(q, most)
   return #ids, more
 end
 
--- End waiting tasks that were not started in time; they take no turn. Returns how many.
+-- End waiting tasks that were not started in time; they take no turn. Returns how many, and whether there may be more.
 function expire(q, most)
-  if not q.due or q.due > now then return 0 end
-  most = min(most, BATCH)
-  local set, late, ids, codes = zq(q, 'expiring'), {}, {}, {}
+  if not q.due or q.due > now then return 0, false end
+  most = min(most, HALF)
+  local set, late, ids = zq(q, 'expiring'), {}, {}
   local entries = walk({set}, 1, most)
   while #late < most do
     local m, at = entries()
     if not m or at > now then break end
     late[#late + 1], ids[#ids + 1] = m, ref_id(m)
   end
-  load_tasks(ids)
-  for i = 1, #ids do
-    if task(ids[i]) then codes[#codes + 1] = code(task(ids[i])) end
-  end
-  load_flows(q, codes)
+  load_with_flows(q, ids)
   for i = 1, #late do
     local t = task(ids[i])
     if t then
@@ -305,7 +303,7 @@ function expire(q, most)
       zrem(set, late[i])
     end
   end
-  return #late
+  return #late, #late == most
 end
 
 -- What every verb does last to a queue it touched.

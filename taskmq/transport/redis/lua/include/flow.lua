@@ -15,7 +15,7 @@
 
 -- @include limits
 
-local load_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
+local load_flows, load_with_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
   run_drop, add_parked, drop_parked
 do
 
@@ -50,6 +50,17 @@ function load_flows(q, names)
     local got = redis.call('HMGET', K('flows', q.name), unpack(unread, from, upto))
     for i = from, upto do q.read_texts[unread[i]] = got[i - from + 1] end
   end
+end
+
+-- Read these tasks and their flows.
+function load_with_flows(q, ids)
+  load_tasks(ids)
+  local codes = {}
+  for i = 1, #ids do
+    local t = task(ids[i])
+    if t then codes[#codes + 1] = code(t) end
+  end
+  load_flows(q, codes)
 end
 
 function forget(f)

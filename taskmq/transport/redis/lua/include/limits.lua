@@ -14,8 +14,8 @@
 
 -- @include task
 
-local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_limit, first_owed, returned, owing_lines,
-  L, wakes
+local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_limit, owed_ids, first_owed, returned,
+  owing_lines, L, wakes
 do
 
 -- L: keys by name   wakes: queue name → how many waiters there is work for
@@ -188,6 +188,18 @@ function owing_lines(q)
     m = entries()
   end
   return found
+end
+
+-- Ids of those that a line is owed, as far as nobody of their partitions comes before them; at most k.
+function owed_ids(q, of, k)
+  local ids, line = {}, limit(of.key).lines[place_of(q.name, of.spec, of.n)]
+  local entries = line and walk({line.set}, line.owed, BATCH)
+  for i = 1, line and min(k, line.owed) or 0 do
+    local m = entries()
+    if not m then break end
+    ids[i] = ref_id(m)
+  end
+  return ids
 end
 
 -- The next task (lm) that is to return to its line, if one is owed.

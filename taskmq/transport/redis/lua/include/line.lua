@@ -147,54 +147,65 @@ function look_for_missed(q)
   end
 end
 
-local promoted -- by this call
-fresh[#fresh + 1] = function() promoted = 0 end
+local effort -- what this call has spent on promotion: 1 for a task, 2 if it has a partition or a limit
+fresh[#fresh + 1] = function() effort = 0 end
 
--- Let what is due by now enter its line or free its flow, in order of due time, then seq; returns how many did.
-function promote(q, most)
-  most = min(most or BATCH, BATCH - promoted)
-  if most == 0 or not q.due or q.due > now then return 0 end
-  local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
-  local entries, done, ids, due = walk({delayed, retries, blocks}, 1, most), 0, {}, {}
-  while done < most do
+-- The next of what is due, at most k; with their tasks and flows read.
+local function due_page(q, entries, blocks, k)
+  local page, ids = {}, {}
+  while #page < k do
     local m, s, z = entries()
     if not m or s > now then break end
-    done = done + 1
-    due[done] = {m, z}
-    promoted = promoted + 1
+    page[#page + 1] = {m, z}
     if z ~= blocks then ids[#ids + 1] = ref_id(m) end
   end
-  load_tasks(ids)
-  local codes = {}
-  for i = 1, #ids do
-    local t = task(ids[i])
-    if t then codes[#codes + 1] = code(t) end
+  load_with_flows(q, ids)
+  return page
+end
+
+local function enter_due(q, t, m, aside)
+  local f = flow(q, code(t))
+  if t.c.e then zrem(zq(q, 'expiring'), m) end
+  if aside and not f.plain then
+    f.aside = f.aside - 1
+    touch(q, f)
   end
-  load_flows(q, codes)
-  for i = 1, done do
-    local m, z = due[i][1], due[i][2]
-    zrem(z, m)
-    if z == blocks then
-      local f = flow(q, sub(m, 9))
-      f.blocked, f.bseq = nil, nil
-      touch(q, f)
-      place(q, f)
-    else
-      local t = task(ref_id(m))
-      if t then
-        if t.c.e then zrem(zq(q, 'expiring'), m) end
-        if z == retries then
-          local f = flow(q, code(t))
-          if not f.plain then
-            f.aside = f.aside - 1
-            touch(q, f)
-          end
-        end
-        enter(q, t)
+  enter(q, t)
+  effort = effort + ((not f.plain or t.x.l) and 2 or 1)
+end
+
+local function free_due(q, f)
+  f.blocked, f.bseq = nil, nil
+  touch(q, f)
+  place(q, f)
+  effort = effort + 2
+end
+
+-- Let what is due by now enter its line or free its flow, in order of due time, then seq. Returns how many did, and whether
+-- there may be more.
+function promote(q, most)
+  most = most or BATCH
+  if not q.due or q.due > now then return 0, false end
+  local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
+  local half = BATCH / 2
+  local entries, done = walk({delayed, retries, blocks}, 1, half), 0
+  while done < most and effort < BATCH do
+    local asked = min(half, most - done)
+    local page = due_page(q, entries, blocks, asked)
+    for i = 1, #page do
+      local m, z = page[i][1], page[i][2]
+      local t = z ~= blocks and task(ref_id(m))
+      zrem(z, m)
+      if z == blocks then
+        free_due(q, flow(q, sub(m, 9)))
+      elseif t then
+        enter_due(q, t, m, z == retries)
       end
     end
+    done = done + #page
+    if #page < asked then return done, false end
   end
-  return done
+  return done, true
 end
 
 -- Put parked tasks that are owed a return back in their places, by their limits' keys; returns how many moved.
@@ -202,6 +213,7 @@ function return_parked(q, most)
   if not q.limited then return 0 end
   local moved, owing = 0, owing_lines(q)
   for i = 1, #owing do
+    load_with_flows(q, owed_ids(q, owing[i], most - moved))
     while moved < most do
       local m = first_owed(q, owing[i])
       if not m then break end
