@@ -68,6 +68,7 @@ class Wakeup:
                 self._waiting -= 1
 
     def _block(self, lists: Sequence[bytes], seconds: float) -> None:
+        seconds = max(0.001, seconds)  # to BLPOP, 0 means for ever
         with self._server.connection() as connection:
             exchange(self._server.settings.shown, connection, [("BLPOP", *lists, f"{seconds:.3f}")])
 
