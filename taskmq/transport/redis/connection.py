@@ -14,6 +14,7 @@ TransportUnavailable. After that nobody knows: OutcomeUnknown – unless the ver
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -39,7 +40,7 @@ from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
 from taskmq.transport.redis.keys import DEFAULT_PREFIX
-from taskmq.transport.redis.scripts import Script, library
+from taskmq.transport.redis.scripts import Call, library
 from taskmq.urls import without_secrets
 
 RESTED = 1.0
@@ -47,6 +48,8 @@ RESTED = 1.0
 CONNECT_TIMEOUT = 5.0
 REPLY_TIMEOUT = 30.0
 OLDEST = (6, 2)
+OLDEST_CLUSTER = (7, 0)
+"""Since then a server refuses a script that touches keys of another slot; before it wrote them on the wrong node."""
 _DRIVER_OPTIONS = frozenset(
     {
         *("db", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "client_name"),
@@ -54,7 +57,7 @@ _DRIVER_OPTIONS = frozenset(
         *("ssl_cert_reqs", "ssl_check_hostname"),
     }
 )
-_OWN_OPTIONS = ("prefix", "lua", "cluster", "allow_eviction")
+_OWN_OPTIONS = ("prefix", "lua", "cluster", "min_replicas", "allow_eviction")
 
 Command = Sequence[bytes | str | int | float]
 
@@ -75,23 +78,30 @@ class Settings:
         self.lua = self._switch(given, "lua", {"on": True, "off": False}, True)
         self.cluster = self._switch(given, "cluster", {"1": True, "0": False}, False)
         self.allow_eviction = self._switch(given, "allow_eviction", {"1": True, "0": False}, False)
-        if self.cluster:
-            raise ConfigError(f"{self.shown}: this version has no cluster mode yet")
+        self.min_replicas = self._min_replicas(given.get("min_replicas", "0"))
         if not self.prefix:
             raise ConfigError(f"{self.shown}: the prefix is empty; it keeps this program's keys apart from others'")
         rest = urlencode([(name, value) for name, value in query if name not in _OWN_OPTIONS])
         scheme = "redis" if parts.scheme == "valkey" else parts.scheme
+        user, at, hosts = parts.netloc.rpartition("@")
         try:
-            kwargs = parse_url(  # type: ignore[no-untyped-call]
-                f"{scheme}://{parts.netloc}{parts.path}?{rest}"
+            first, *others = (
+                parse_url(f"{scheme}://{user}{at}{host}{parts.path}?{rest}")  # type: ignore[no-untyped-call]
+                for host in hosts.split(",")
             )
         except ValueError as error:
             raise ConfigError(f"{self.shown}: {error}") from error
+        kwargs = first
+        self.nodes = [(node.get("host", "localhost"), node.get("port", 6379)) for node in (first, *others)]
+        if others and not self.cluster:
+            raise ConfigError(f"{self.shown}: several hosts are the nodes of a cluster: add cluster=1 to the URL")
         if scheme == "unix" and not kwargs.get("path"):
             raise ConfigError(f"{self.shown}: a unix:// URL needs the path of a socket, unix:///run/redis.sock?db=0")
         path = parts.path.strip("/")
         if scheme != "unix" and path and not path.isdigit():
             raise ConfigError(f"{self.shown}: the path must be the number of a database, not {path!r}")
+        if self.cluster:
+            self._check_cluster(scheme, kwargs)
         self.connection_class = kwargs.pop("connection_class", redis.Connection)
         self.kwargs: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_TIMEOUT,
@@ -99,6 +109,28 @@ class Settings:
             **kwargs,
             "protocol": 2,
         }
+
+    def _min_replicas(self, text: str) -> int:
+        if not text.isdigit():
+            raise ConfigError(f"{self.shown}: min_replicas={text} is not a number of replicas")
+        return int(text)
+
+    def _check_cluster(self, scheme: str, kwargs: dict[str, Any]) -> None:
+        if scheme == "unix":
+            raise ConfigError(f"{self.shown}: a cluster is reached by host and port, not by a socket's path")
+        if kwargs.get("db", 0) != 0:
+            raise ConfigError(f"{self.shown}: a cluster has only database 0, not {kwargs['db']}")
+        if "{" in self.prefix or "}" in self.prefix:
+            raise ConfigError(
+                f"{self.shown}: the prefix {self.prefix!r} has a brace, which in a cluster decides where a key lives"
+            )
+
+    def at(self, host: str, port: int) -> Settings:
+        """The same for one node of the cluster."""
+        settings = copy.copy(self)
+        settings.kwargs = {**self.kwargs, "host": host, "port": port}
+        settings.shown = f"node {host}:{port} of {self.shown}"
+        return settings
 
     def _switch(self, given: dict[str, str], name: str, values: dict[str, bool], default: bool) -> bool:
         if name not in given:
@@ -137,26 +169,33 @@ class Server:
                 raise self.error(reply)
         return replies
 
-    def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
-        """One script's reply."""
-        return self.scripts([(script, args)], again=again)[0]
-
-    def scripts(self, calls: Sequence[tuple[Script, Sequence[Any]]], *, again: bool = False) -> list[Any]:
+    def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
-        replies = self._exchange([self._call(script, args) for script, args in calls], again)
-        for at, reply in enumerate(replies):
-            script, args = calls[at]
-            if _is_unknown(reply):
-                self._teach()
-                replies[at] = reply = self._exchange([self._call(script, args)], again)[0]
+        replies = self._exchange([self.script_command(call) for call in calls], again)
+        for at, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+            while self.is_taught(reply):
+                replies[at] = reply = self._exchange([self.script_command(call)], again)[0]
             if isinstance(reply, NoScriptError):
-                replies[at] = reply = self._exchange([("EVAL", script.text, 0, *args)], again)[0]
+                replies[at] = reply = self._exchange([self.script_command(call, whole=True)], again)[0]
             if isinstance(reply, Exception):
                 raise self.error(reply)
         return replies
 
-    def _call(self, script: Script, args: Sequence[Any]) -> Command:
-        return ("FCALL", script.function, 0, *args) if self._functions else ("EVALSHA", script.sha, 0, *args)
+    def script_command(self, call: Call, *, whole: bool = False) -> Command:
+        """The command that runs a script; ``whole``: with its text, for a server that was never given it."""
+        script, args, keys = call
+        if whole:
+            return ("EVAL", script.text, len(keys), *keys, *args)
+        if self._functions:
+            return ("FCALL", script.function, len(keys), *keys, *args)
+        return ("EVALSHA", script.sha, len(keys), *keys, *args)
+
+    def is_taught(self, reply: Any) -> bool:
+        """Whether the server refused a script because it lacks the library, and now is better off: ask it again."""
+        if not self._functions or not _is_unknown(reply):
+            return False
+        self._teach()
+        return True
 
     def _teach(self) -> None:
         """Load the library; where that is not possible, go on with plain scripts."""
@@ -169,13 +208,13 @@ class Server:
     @contextmanager
     def connection(self) -> Iterator[Any]:
         """A connection to be used alone; one that an error leaves in an unknown state is closed."""
-        connection = self._take()
+        connection = self.take()
         try:
             yield connection
         except BaseException:
             connection.disconnect()
             raise
-        self._put(connection)
+        self.put(connection)
 
     def close(self) -> None:
         """Close all connections that are not in use, and those in use when they come back."""
@@ -204,7 +243,8 @@ class Server:
         with self.connection() as connection:
             return exchange(self.settings.shown, connection, commands)
 
-    def _take(self) -> Any:
+    def take(self) -> Any:
+        """A connection to be used alone: ``put`` it back, or disconnect it. Raises TransportUnavailable."""
         if self._pid != os.getpid():
             self._mutex = threading.Lock()
             self._start_anew()
@@ -245,7 +285,8 @@ class Server:
             raise
         return connection
 
-    def _put(self, connection: Any) -> None:
+    def put(self, connection: Any) -> None:
+        """Give back a connection on which no reply is outstanding."""
         with self._mutex:
             if not self._closed and self._pid == os.getpid():
                 self._free.append((connection, time.monotonic()))
@@ -275,11 +316,16 @@ class Server:
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
         if numbers and numbers < OLDEST:
             raise ConfigError(f"{shown} is Redis {version}; taskmq needs Redis 6.2 or newer, or Valkey")
-        if info.get("redis_mode") == "cluster":
+        clustered = info.get("redis_mode") == "cluster"
+        if clustered and not self.settings.cluster:
             raise ConfigError(
-                f"{shown} is a node of a cluster, where tasks of different queues live on different nodes; "
-                "this version works with single servers only"
+                f"{shown} is a node of a cluster, where tasks of different queues live on different nodes: "
+                "add cluster=1 to the URL"
             )
+        if self.settings.cluster and not clustered:
+            raise ConfigError(f"{shown} is a plain server, not a cluster: take cluster=1 out of the URL")
+        if clustered and numbers and numbers < OLDEST_CLUSTER:
+            raise ConfigError(f"{shown} is Redis {version}; a cluster needs Redis 7.0 or newer, or Valkey")
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction" and not self.settings.allow_eviction:
             raise ConfigError(
@@ -306,13 +352,23 @@ def _is_unknown(reply: Any) -> bool:
 
 def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[Any]:
     """Send commands together and read all replies, errors among them."""
+    send(shown, connection, commands)
+    return receive(shown, connection, len(commands))
+
+
+def send(shown: str, connection: Any, commands: Sequence[Command]) -> None:
+    """Send commands together."""
     try:
         packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
         connection.send_packed_command(packed, check_health=False)
     except (ConnectionLost, TimedOut, OSError) as error:
         raise OutcomeUnknown(f"{shown}: the connection was lost: {error}") from error
+
+
+def receive(shown: str, connection: Any, count: int) -> list[Any]:
+    """The replies to so many commands, errors among them."""
     replies: list[Any] = []
-    for _ in commands:
+    for _ in range(count):
         try:
             replies.append(connection.read_response())
         except (ResponseError, AuthenticationError) as error:
@@ -340,7 +396,9 @@ _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...]
     ("MISCONF", TransportError, "cannot save to its disk and therefore takes no writes"),
     ("LOADING", TransportUnavailable, "is loading its data; try again soon"),
     ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
-    ("MOVED", ConfigError, "is a node of a cluster; this version works with single servers only"),
+    ("MOVED", ConfigError, "is a node of a cluster: add cluster=1 to the URL"),
+    ("CROSSSLOT", TransportError, "was given keys of several slots in one command; this is a bug of taskmq"),
+    ("CLUSTERDOWN", TransportUnavailable, "says its cluster is down: some slots have no master"),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),
     ("DB index is out of range", ConfigError, "has no database of that number"),

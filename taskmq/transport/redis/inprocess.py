@@ -24,10 +24,9 @@ from functools import partial
 from typing import Any
 
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
-from taskmq.transport.base import Finding
-from taskmq.transport.redis.checkup import checkup
 from taskmq.transport.redis.connection import Server, exchange
-from taskmq.transport.redis.scripts import Script, library
+from taskmq.transport.redis.runner import OneServer
+from taskmq.transport.redis.scripts import Call, library
 
 TRIES = 200
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
@@ -52,10 +51,11 @@ _STEADY = frozenset(
 """Structures that a script reads again the next time, unlike single tasks and partitions."""
 
 
-class InProcess:
+class InProcess(OneServer):
     """Runs scripts here and their commands on the server."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(server)
         try:
             from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
@@ -63,43 +63,38 @@ class InProcess:
                 "lua=off needs 'lupa', which is not installed: pip install taskmq[redis-nolua]"
             ) from error
         self._new_runtime = partial(LuaRuntime, encoding=None, register_eval=False, register_builtins=False)
-        self.server = server
-        self.prefix = server.settings.prefix
-        self.command = server.command
-        self.commands = server.commands
         self._mutex = threading.Lock()
         self._idle: list[Interpreter] = []
         self._ahead: dict[tuple[str, Any], tuple[Read, ...]] = {}
 
-    def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
-        """A script's reply. ``again``: it may be run a second time when the reply to EXEC is lost."""
+    def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        """The replies of several scripts, one after another.
+
+        ``again``: one may be run a second time when the reply to its EXEC is lost.
+        """
+        return [self._script(call, again) for call in calls]
+
+    def _script(self, call: Call, again: bool) -> Any:
         with self._mutex:
             interpreter = self._idle.pop() if self._idle else None
         interpreter = interpreter or Interpreter(self._new_runtime())
         try:
-            return self._run(interpreter, script, [_bytes(arg) for arg in args], again)
+            return self._run(interpreter, call._replace(args=[_bytes(arg) for arg in call.args]), again)
         finally:
             with self._mutex:
                 self._idle.append(interpreter)
 
-    def scripts(self, calls: Sequence[tuple[Script, Sequence[Any]]], *, again: bool = False) -> list[Any]:
-        """The replies of several scripts, one after another."""
-        return [self.script(script, args, again=again) for script, args in calls]
-
-    def checkup(self) -> list[Finding]:
-        """What is wrong with the server's settings."""
-        return checkup(self.server)
-
-    def _run(self, interpreter: Interpreter, script: Script, args: list[bytes], again: bool) -> Any:
-        topic = (script.name, _topic(script.name, args))
+    def _run(self, interpreter: Interpreter, call: Call, again: bool) -> Any:
+        name, args = call.script.name, call.args
+        topic = (name, _topic(name, args))
         lost = 0
         for attempt in range(TRIES):
             transaction = Transaction(self.server)
             try:
                 with self.server.connection() as connection:
-                    transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(script.name, args)])
+                    transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(name, args)])
                     try:
-                        reply = interpreter.run(script, args, transaction)
+                        reply = interpreter.run(call, transaction)
                         done = transaction.commit()
                     except TaskMQError:
                         raise
@@ -132,11 +127,12 @@ class Interpreter:
         runtime.globals()[b"redis"] = runtime.table_from({b"call": self._call})
         self._enter = runtime.execute(library().text.encode() + b"return enter_script\n")
 
-    def run(self, script: Script, args: list[bytes], transaction: Transaction) -> Any:
+    def run(self, call: Call, transaction: Transaction) -> Any:
         """The script's reply; its writes are left with the transaction."""
         self._current = transaction
         try:
-            return _from_lua(self._enter(script.name.encode(), self._runtime.table(), self._runtime.table_from(args)))
+            tables = map(self._runtime.table_from, (call.keys, call.args))
+            return _from_lua(self._enter(call.script.name.encode(), *tables))
         finally:
             self._current = None
 
@@ -217,14 +213,14 @@ def _watchable(command: Read) -> Read:
     return command[1:] if command[0] in _OF_MANY_KEYS else command[1:2]
 
 
-def _topic(name: str, args: list[bytes]) -> Any:
+def _topic(name: str, args: Sequence[bytes]) -> Any:
     """What a script's steady reads depend on: the queues it is called for, and how many tasks it asks for."""
     if name in ("publish", "settle"):
         return tuple(args[3 : 3 + int(args[2])])
     return (args[2], *args[7:]) if name == "reserve" else None
 
 
-def _given(name: str, args: list[bytes]) -> list[Read]:
+def _given(name: str, args: Sequence[bytes]) -> list[Read]:
     """Reads that follow from the arguments: the clock, and the records that a settle names."""
     clock: list[Read] = [(b"TIME",)] if args[1] == b"0" else []
     if name != "settle":

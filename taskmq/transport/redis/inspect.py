@@ -22,10 +22,10 @@ from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.redis import records
-from taskmq.transport.redis.keys import Keys, namespaced
+from taskmq.transport.redis.keys import WORKERS, Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner
-from taskmq.transport.redis.scripts import script
+from taskmq.transport.redis.scripts import Call, Script, script
 
 PAGE = 1000
 """How much is read in one exchange."""
@@ -43,11 +43,15 @@ DELETE_QUEUE, WORKER = script("delete_queue"), script("worker")
 
 
 class RedisInspect:
-    """``Inspect`` over the keys."""
+    """``Inspect`` over the keys.
+
+    A *home* is where keys live that one script can reach: a queue of a cluster, and on a single server everything,
+    which is the home "".
+    """
 
     def __init__(self, runner: Runner, namespace: str, clock: Clock | None) -> None:
         self._runner = runner
-        self._prefix = namespaced(runner.prefix, namespace)
+        self._prefix = namespaced(runner.settings.prefix, namespace)
         self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
@@ -59,8 +63,57 @@ class RedisInspect:
     def _args(self, args: Iterable[Any]) -> list[Any]:
         return [self._prefix, 0 if self._clock is None else self._clock.now(), *args]
 
-    def _run(self, which: Any, *args: Any, again: bool = False) -> Any:
-        return self._runner.script(which, self._args(args), again=again)
+    def _call(self, which: Script, *args: Any, home: str) -> Call:
+        return Call(which, self._args(args), self._at(home).declared())
+
+    def _run(self, which: Script, *args: Any, home: str, again: bool = False) -> Any:
+        return self._replies([self._call(which, *args, home=home)], again=again)[0]
+
+    def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        """The replies of scripts."""
+        return self._runner.scripts(calls, again=again)
+
+    # ── homes ──
+
+    def _home(self, queue: str) -> str:
+        """The home of a queue."""
+        return ""
+
+    def _at(self, home: str) -> Keys:
+        """The keys of a home."""
+        return self._keys
+
+    def _other_home(self, name: str) -> str:
+        """The home of what is no queue's."""
+        return ""
+
+    def _homes(self) -> list[str]:
+        """All homes."""
+        return [""]
+
+    def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
+        """The homes of tasks; None: there is no such task."""
+        return [""] * len(task_ids)
+
+    def _by_home(self, task_ids: Sequence[str]) -> dict[str, list[int]]:
+        """Which of these ids belong to which home, by their positions."""
+        found: dict[str, list[int]] = {}
+        for at, home in enumerate(self._homes_of(task_ids)):
+            if home is not None:
+                found.setdefault(home, []).append(at)
+        return found
+
+    def _each_home(
+        self, which: Script, first: Sequence[Any], task_ids: Sequence[str], missing: Any, *, again: bool = False
+    ) -> list[Any]:
+        """Run a script with the ids of each home; its reply has an item for each."""
+        by_home = self._by_home(task_ids)
+        calls = [self._call(which, *first, *(task_ids[i] for i in at), home=home) for home, at in by_home.items()]
+        answers = [missing] * len(task_ids)
+        for at, reply in zip(by_home.values(), self._replies(calls, again=again), strict=True):
+            for i, answer in zip(at, reply, strict=True):
+                answers[i] = answer
+        return answers
 
     def _commands(self, commands: Sequence[Any]) -> list[Any]:
         """Replies of reading commands, in as many exchanges as are good."""
@@ -76,30 +129,37 @@ class RedisInspect:
         stored = self._records(task_ids)
         return self._infos(task_ids, stored, self.now())
 
-    def _records(self, task_ids: Sequence[str | bytes]) -> list[Record | None]:
-        found: list[Record | None] = []
-        for at in range(0, len(task_ids), PAGE):
-            keys = [self._keys.task(task_id) for task_id in task_ids[at : at + PAGE]]
-            found += [None if text is None else Record(text) for text in self._runner.command("MGET", *keys)]
+    def _records(self, task_ids: Sequence[str]) -> list[Record | None]:
+        found: list[Record | None] = [None] * len(task_ids)
+        for home, positions in self._by_home(task_ids).items():
+            keys = self._at(home)
+            for at in range(0, len(positions), PAGE):
+                page = positions[at : at + PAGE]
+                texts = self._runner.command("MGET", *(keys.task(task_ids[i]) for i in page))
+                for i, text in zip(page, texts, strict=True):
+                    found[i] = None if text is None else Record(text)
         if not task_ids:
             self._runner.command("PING")
         return found
 
     def _infos(self, task_ids: Sequence[str], stored: Sequence[Record | None], now: int) -> list[TaskInfo | None]:
-        queues = sorted({record.queue for record in stored if record is not None})
-        confs = self._configs(queues)
+        queue_of = {i: record.queue for i, record in enumerate(stored) if record is not None}
+        confs = self._configs(sorted(set(queue_of.values())))
         tried = [i for i, record in enumerate(stored) if record is not None and record.head[1] != "0"]
-        logs = self._runner.command("MGET", *(self._keys.log(task_ids[i]) for i in tried)) if tried else []
+        logs = self._commands([("GET", self._at_queue(queue_of[i]).log(task_ids[i])) for i in tried])
         log_of = dict(zip(tried, logs, strict=True))
         return [
             None if record is None else record.info(task_ids[i], log_of.get(i), confs[record.queue].aging_us, now)
             for i, record in enumerate(stored)
         ]
 
+    def _at_queue(self, queue: str) -> Keys:
+        return self._at(self._home(queue))
+
     def _configs(self, queues: Sequence[str]) -> dict[str, QueueConfig]:
         if not queues:
             return {}
-        texts = self._runner.command("MGET", *(self._keys.of_queue("conf", queue) for queue in queues))
+        texts = self._commands([("GET", self._at_queue(queue).of_queue("conf", queue)) for queue in queues])
         return {queue: records.config(text or b"") for queue, text in zip(queues, texts, strict=True)}
 
     def find(self, params: Find) -> Found:
@@ -123,30 +183,32 @@ class RedisInspect:
         queues = self._queues() if params.queue is None else [params.queue]
         states = set(params.states or TaskState)
         for queue in queues:
+            keys = self._at_queue(queue)
             if states & set(_WAITING):
                 for what in ("delayed", "retries"):
-                    yield from self._members(self._keys.of_queue(what, queue))
+                    yield from self._members(keys.of_queue(what, queue))
                 yield from self._in_line(queue, params.partition)
             if TaskState.RUNNING in states:
-                yield from self._members(self._keys.of_queue("leases", queue), _HAND + _ID)
+                yield from self._members(keys.of_queue("leases", queue), _HAND + _ID)
             if states & set(records.LETTER_OF):
                 what = "dead" if states & set(records.LETTER_OF) == {TaskState.FAILED} else "done"
-                yield from self._members(self._keys.of_queue(what, queue), 0)
+                yield from self._members(keys.of_queue(what, queue), 0)
 
     def _in_line(self, queue: str, partition: str | None) -> Iterator[str]:
         """What stands in lines, or is parked."""
+        keys = self._at_queue(queue)
         if partition is None:
             for spec in range(1, self._specs(queue) + 1):
-                yield from self._members(self._keys.of_spec("line", spec, queue))
+                yield from self._members(keys.of_spec("line", spec, queue))
         codes = [partition.encode()] if partition is not None else sorted(self._codes(queue, self._flows(queue)))
         for at in range(0, len(codes), PAGE):
-            lines = [("ZRANGE", self._keys.partition(queue, code), 0, -1) for code in codes[at : at + PAGE]]
+            lines = [("ZRANGE", keys.partition(queue, code), 0, -1) for code in codes[at : at + PAGE]]
             for members in self._runner.commands(lines):
                 yield from (member[_ID:].decode() for member in members)
-        for key in self._runner.command("ZRANGE", self._keys.limits, 0, -1):
-            for name, spec, n, _ in _parked_lines(self._runner.command("GET", self._keys.limit(key))):
+        for key in self._runner.command("ZRANGE", keys.limits, 0, -1):
+            for name, spec, n, _ in _parked_lines(self._runner.command("GET", keys.limit(key))):
                 if name == queue:
-                    yield from self._members(self._keys.parked(queue, spec, n, key))
+                    yield from self._members(keys.parked(queue, spec, n, key))
 
     def _members(self, key: bytes, start: int = _ID) -> Iterator[str]:
         """The ids in a set, page by page."""
@@ -162,16 +224,18 @@ class RedisInspect:
         """Cancel what waits, ask what runs to stop."""
         if not task_ids:
             return []
-        letters = [letter.decode() for letter in self._run(CANCEL, *task_ids)]
+        letters = [letter.decode() for letter in self._each_home(CANCEL, (), task_ids, b"")]
         return [None if not letter else records.ENDED.get(letter, TaskState.RUNNING) for letter in letters]
 
     def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
         """Queue dead letters again with a new budget and a new place."""
-        return [answer == 49 for answer in self._run(REPLAY, queue or "", *task_ids)]
+        return [answer == 49 for answer in self._each_home(REPLAY, (queue or "",), task_ids, 48)]
 
     def purge(self, task_ids: Sequence[str]) -> int:
         """Delete ended tasks' records now."""
-        return int(self._run(PURGE, *dict.fromkeys(task_ids), again=True))
+        ids = list(dict.fromkeys(task_ids))
+        calls = [self._call(PURGE, *(ids[i] for i in at), home=home) for home, at in self._by_home(ids).items()]
+        return sum(map(int, self._replies(calls, again=True)))
 
     def watch(self, task_id: str, timeout: float) -> bool:
         """Block until the task has ended or is gone."""
@@ -186,7 +250,8 @@ class RedisInspect:
         return True
 
     def _has_ended(self, task_id: str) -> bool:
-        state = self._runner.command("GETRANGE", self._keys.task(task_id), 0, 0)
+        (home,) = self._homes_of([task_id])
+        state = None if home is None else self._runner.command("GETRANGE", self._at(home).task(task_id), 0, 0)
         return not state or state.decode() in records.ENDED
 
     # ── queues ──
@@ -200,26 +265,27 @@ class RedisInspect:
         if not names:
             self._runner.command("PING")
         now = self.now()
-        found = [(name, self._run(STATS, name, again=True)) for name in names]
-        return [_stats(name, answer, now) for name, answer in found if answer]
+        answers = self._replies([self._call(STATS, name, home=self._home(name)) for name in names], again=True)
+        return [_stats(name, answer, now) for name, answer in zip(names, answers, strict=True) if answer]
 
     def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
         """Change some of a queue's settings; where somebody else was quicker, on top of what he made of them."""
+        home = self._home(queue)
         while True:
-            stored = self._runner.command("GET", self._keys.of_queue("conf", queue)) or b""
-            config = replace(records.config(stored), **changes)
-            if self._run(CONFIGURE, "change", queue, records.conf(config), stored, again=True) == [b"1"]:
-                return config
+            stored = self._runner.command("GET", self._at_queue(queue).of_queue("conf", queue)) or b""
+            conf = replace(records.config(stored), **changes)
+            if self._run(CONFIGURE, "change", queue, records.conf(conf), stored, home=home, again=True) == [b"1"]:
+                return conf
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
-        self._run(CONFIGURE, "pause" if paused else "resume", queue, "", again=True)
+        self._run(CONFIGURE, "pause" if paused else "resume", queue, "", home=self._home(queue), again=True)
 
     def delete_queue(self, queue: str) -> bool:
         """Forget a queue that has no unfinished tasks."""
         self._seen.clear()
         while True:
-            answer = self._run(DELETE_QUEUE, queue, again=True)
+            answer = self._run(DELETE_QUEUE, queue, home=self._home(queue), again=True)
             if answer != 1:
                 return bool(answer)
 
@@ -227,29 +293,29 @@ class RedisInspect:
 
     def _specs(self, queue: str) -> int:
         """How many specs a queue has seen."""
-        state = self._runner.command("GET", self._keys.of_queue("state", queue))
+        state = self._runner.command("GET", self._at_queue(queue).of_queue("state", queue))
         return len(state.rpartition(b",")[2]) if state else 0
 
     def _flows(self, queue: str) -> dict[bytes, list[str]]:
         """The partitions about which something is stored."""
-        texts = self._runner.command("HGETALL", self._keys.of_queue("flows", queue))
+        texts = self._runner.command("HGETALL", self._at_queue(queue).of_queue("flows", queue))
         return {code: text.decode().split(";", 3) for code, text in zip(texts[::2], texts[1::2], strict=True)}
 
     def _codes(self, queue: str, flows: Iterable[bytes]) -> set[bytes]:
         """The codes of all partitions of a queue."""
-        codes = set(flows)
+        codes, keys = set(flows), self._at_queue(queue)
         aging = self._configs([queue])[queue].aging_us > 0
         for spec in range(1, self._specs(queue) + 1):
-            turns = self._runner.command("ZRANGE", self._keys.of_spec("turns", spec, queue), 0, -1)
+            turns = self._runner.command("ZRANGE", keys.of_spec("turns", spec, queue), 0, -1)
             codes.update(turn[9:] if aging else turn for turn in turns)
         return codes
 
     def partitions(self, queue: str, codes: Sequence[str] = (), *, stopped: bool = False) -> list[PartitionInfo]:
         """The live partitions of a queue, or those of these codes."""
+        keys = self._at_queue(queue)
         if codes:
             wanted = sorted(set(codes))
-            key = self._keys.of_queue("flows", queue)
-            texts = self._runner.command("HMGET", key, *wanted)
+            texts = self._runner.command("HMGET", keys.of_queue("flows", queue), *wanted)
             flows = {
                 code.encode(): text.decode().split(";", 3) for code, text in zip(wanted, texts, strict=True) if text
             }
@@ -257,7 +323,7 @@ class RedisInspect:
         else:
             flows = self._flows(queue)
             names = sorted(flows if stopped else self._codes(queue, flows))
-        lengths = self._commands([("ZCARD", self._keys.partition(queue, code)) for code in names])
+        lengths = self._commands([("ZCARD", keys.partition(queue, code)) for code in names])
         infos = [
             self._partition(queue, code, length, flows.get(code))
             for code, length in zip(names, lengths, strict=True)
@@ -292,39 +358,39 @@ class RedisInspect:
 
     def pause_partition(self, queue: str, code: str, paused: bool) -> None:
         """Stop or resume claims from a partition."""
-        self._run(PARTITION, "pause" if paused else "resume", queue, code, again=True)
+        self._run(PARTITION, "pause" if paused else "resume", queue, code, home=self._home(queue), again=True)
 
     def release_partition(self, queue: str, code: str) -> bool:
         """Try the dead head of a held partition again."""
-        return bool(self._run(PARTITION, "release", queue, code))
+        return bool(self._run(PARTITION, "release", queue, code, home=self._home(queue)))
 
     def skip_head(self, queue: str, code: str) -> bool:
         """Let an ordered partition go on without its head."""
-        return bool(self._run(PARTITION, "skip", queue, code))
+        return bool(self._run(PARTITION, "skip", queue, code, home=self._home(queue)))
 
     # ── the rest ──
 
     def limits(self, keys: Sequence[str] = ()) -> list[LimitInfo]:
         """The concurrency limits that have tasks running or parked."""
-        wanted: list[bytes] = (
-            [key.encode() for key in sorted(set(keys))]
-            if keys
-            else self._runner.command("ZRANGE", self._keys.limits, 0, -1)
-        )
-        texts = self._commands([("GET", self._keys.limit(key)) for key in wanted])
-        return [
-            LimitInfo(
-                key=key.decode(),
-                running=int(text.partition(b"\n")[0]),
-                parked=sum(parked for _, _, _, parked in _parked_lines(text)),
+        found: dict[bytes, LimitInfo] = {}
+        for home in self._homes():
+            at = self._at(home)
+            wanted: list[bytes] = (
+                [key.encode() for key in set(keys)] if keys else self._runner.command("ZRANGE", at.limits, 0, -1)
             )
-            for key, text in zip(wanted, texts, strict=True)
-            if text
-        ]
+            for key, text in zip(wanted, self._commands([("GET", at.limit(key)) for key in wanted]), strict=True):
+                if text:
+                    other = found.get(key)
+                    found[key] = LimitInfo(
+                        key=key.decode(),
+                        running=int(text.partition(b"\n")[0]) + (other.running if other else 0),
+                        parked=sum(parked for *_, parked in _parked_lines(text)) + (other.parked if other else 0),
+                    )
+        return [found[key] for key in sorted(found)]
 
     def workers(self) -> list[WorkerInfo]:
         """The live workers."""
-        rows = self._run(WORKER, "list", again=True)
+        rows = self._run(WORKER, "list", home=self._other_home(WORKERS), again=True)
         found = [
             replace(msgspec.json.decode(row, type=WorkerInfo), seen_at=int(seen))
             for seen, row in zip(rows[::2], rows[1::2], strict=True)

@@ -8,11 +8,24 @@
     {p}line:<spec>:<q>        a number first, so that nothing can be mistaken
 
 No name that a user gives stands before a fixed word, so two different things never have one key.
+
+In a cluster all keys of a queue, its tasks among them, are in one slot, so that one script can work on them: the braces
+below are literal, and what stands in them decides the slot.
+
+    {p}{<q>}:state  {p}{<q>}:line:<spec>  {p}{<q>}:part:<code>  {p}{<q>}:t:<id> …
+    {p}{*workers}:workers     {p}{*lock:<name>}:lock:<name>     {p}{*wake}:<q>: no queue's name has a star
 """
 
 from __future__ import annotations
 
 DEFAULT_PREFIX = "taskmq:"
+WORKERS = "*workers"
+WAKE = "*wake"
+
+
+def lock_home(name: str) -> str:
+    """What decides the slot of a named lease."""
+    return f"*lock:{name}"
 
 
 def namespaced(prefix: str, namespace: str) -> str:
@@ -21,49 +34,51 @@ def namespaced(prefix: str, namespace: str) -> str:
 
 
 class Keys:
-    """The keys that are read without a script."""
+    """The keys that are read without a script: all of a server's, or in a cluster those of one ``home``, a queue."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, home: str = "") -> None:
         self.prefix = prefix.encode()
-        self.queues = self._of("queues")
-        self.limits = self._of("limits")
+        self._home = home
+        self._start = f"{prefix}{{{home}}}:".encode() if home else self.prefix
+        self.queues = self.prefix + b"queues"
+        self.limits = self._start + b"limits"
 
-    def _of(self, what: str, name: str | bytes = "") -> bytes:
-        tail = name if isinstance(name, bytes) else name.encode()
-        return self.prefix + what.encode() + tail
+    def declared(self) -> tuple[bytes, ...]:
+        """What a script is called with: nothing, or in a cluster a key that says where, and one that never exists."""
+        return (self._start + b"state", self._start + b"nothing") if self._home else ()
 
     def task(self, task_id: str | bytes) -> bytes:
         """A task's record."""
-        return self._of("t:", task_id)
+        return self._start + b"t:" + _bytes(task_id)
 
     def log(self, task_id: str | bytes) -> bytes:
         """A task's failed attempts."""
-        return self._of("log:", task_id)
+        return self._start + b"log:" + _bytes(task_id)
 
     def of_queue(self, what: str, queue: str) -> bytes:
         """A structure that a queue has one of: state, conf, flows, done …"""
-        return self._of(f"{what}:", queue)
+        return self._start + (what if self._home else f"{what}:{queue}").encode()
 
     def of_spec(self, what: str, spec: int, queue: str) -> bytes:
         """A structure that a queue has for each spec: line, turns."""
-        return self._of(f"{what}:{spec}:", queue)
+        return self.of_queue(f"{what}:{spec}", queue)
 
     def partition(self, queue: str, code: bytes) -> bytes:
         """A partition's line."""
-        return self._of(f"part:{len(queue.encode())}:{queue}:", code)
+        return self._named("part", queue, code)
 
     def parked(self, queue: str, spec: int, n: int, key: bytes) -> bytes:
         """A queue's tasks of a spec that are parked at a limit of n."""
-        return self._of(f"parked:{len(queue.encode())}:{queue}:{spec}:{n}:", key)
+        return self._named("parked", queue, f"{spec}:{n}:".encode() + key)
+
+    def _named(self, what: str, queue: str, name: bytes) -> bytes:
+        owner = what if self._home else f"{what}:{len(queue.encode())}:{queue}"
+        return self._start + owner.encode() + b":" + name
 
     def limit(self, key: str | bytes) -> bytes:
         """A concurrency limit."""
-        return self._of("limit:", key)
+        return self._start + b"limit:" + _bytes(key)
 
-    def wake(self, queue: str) -> bytes:
-        """The list that wakes those who wait for work of a queue."""
-        return self._of("wake:", queue)
 
-    def waiter(self, name: str) -> bytes:
-        """The list that wakes the waits of one store object."""
-        return self._of("waiter:", name)
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()

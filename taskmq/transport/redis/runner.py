@@ -1,4 +1,4 @@
-"""Where a script runs: on the server, or in this process against it (``?lua=off``)."""
+"""Where a script runs: on the server, or in this process against it (``?lua=off``); in a cluster see nodes.py."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import Any, Protocol
 
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
-from taskmq.transport.redis.connection import Command, Server
-from taskmq.transport.redis.scripts import Script
+from taskmq.transport.redis.connection import Command, Server, Settings, exchange
+from taskmq.transport.redis.scripts import Call
 
 
 class Runner(Protocol):
-    """A server, and a way to run scripts on it."""
+    """A server or a cluster, and a way to run scripts on it."""
 
-    server: Server
-    prefix: str
-
-    def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
-        """A script's reply. ``again``: it may be run a second time when the reply is lost."""
+    @property
+    def settings(self) -> Settings:
+        """What the URL says."""
         ...
 
-    def scripts(self, calls: Sequence[tuple[Script, Sequence[Any]]], *, again: bool = False) -> list[Any]:
-        """The replies of several scripts, in as few exchanges as may be."""
+    def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        """The replies of several scripts, in as few exchanges as may be.
+
+        ``again``: they may be run a second time when a reply is lost.
+        """
         ...
 
     def command(self, *command: bytes | str | int | float) -> Any:
@@ -33,22 +34,52 @@ class Runner(Protocol):
         """The replies of several commands, in one exchange."""
         ...
 
+    def block(self, command: Command) -> None:
+        """Send a command that waits, and wait."""
+        ...
+
     def checkup(self) -> list[Finding]:
         """What is wrong with the server's settings."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        ...
 
-class OnServer:
-    """Scripts run where the data are."""
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class OneServer:
+    """What both ways have in common: a server of its own."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.prefix = server.settings.prefix
-        self.script = server.script
-        self.scripts = server.scripts
+        self.settings = server.settings
         self.command = server.command
         self.commands = server.commands
+        self.close = server.close
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.server.closed
+
+    def block(self, command: Command) -> None:
+        """Send a command that waits, and wait."""
+        with self.server.connection() as connection:
+            exchange(self.settings.shown, connection, [command])
 
     def checkup(self) -> list[Finding]:
         """What is wrong with the server's settings."""
         return checkup(self.server)
+
+
+class OnServer(OneServer):
+    """Scripts run where the data are."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.scripts = server.scripts

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$|^\s*\n", re.MULTILINE)
@@ -35,6 +36,14 @@ class Script(NamedTuple):
     function: bytes
     text: bytes
     sha: bytes
+
+
+class Call(NamedTuple):
+    """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua)."""
+
+    script: Script
+    args: Sequence[Any]
+    keys: Sequence[bytes] = ()
 
 
 class Library(NamedTuple):

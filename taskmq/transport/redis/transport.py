@@ -40,6 +40,7 @@ from taskmq.transport.base import (
     Maintained,
     Publish,
     Receipt,
+    Renewal,
     Renewed,
     Reserve,
     Reserved,
@@ -52,6 +53,7 @@ from taskmq.transport.redis import records
 from taskmq.transport.redis.connection import Server, Settings
 from taskmq.transport.redis.inprocess import InProcess
 from taskmq.transport.redis.inspect import CONFIGURE, WORKER, RedisInspect
+from taskmq.transport.redis.keys import WORKERS, lock_home
 from taskmq.transport.redis.runner import OnServer, Runner
 from taskmq.transport.redis.scripts import script
 from taskmq.transport.redis.wakeup import Wakeup
@@ -79,7 +81,7 @@ class RedisTransport(RedisInspect):
     def __init__(self, runner: Runner, namespace: str = "default", clock: Clock | None = None) -> None:
         """``clock`` overrides the server's clock in tests."""
         super().__init__(runner, namespace, clock)
-        self._wakeup = Wakeup(runner.server, self._keys)
+        self._wakeup = Wakeup(runner, self._prefix)
         self._publishes: Group[Sequence[Message], list[Receipt]] = Group(self._publish_together)
 
     # ── the hot path ──
@@ -90,8 +92,8 @@ class RedisTransport(RedisInspect):
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
         """Publishes that come together share a round trip; each is stored or refused for itself."""
-        scripts = [(PUBLISH, self._args(records.Batch(call.wish).args())) for call in calls]
-        answers = self._runner.scripts(scripts, again=True)
+        scripts = [self._call(PUBLISH, *records.Batch(call.wish).args(), home="") for call in calls]
+        answers = self._replies(scripts, again=True)
         for call, answer in zip(calls, answers, strict=True):
             try:
                 call.answer(_receipts(call.wish, answer))
@@ -100,7 +102,7 @@ class RedisTransport(RedisInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return _reserved(self._runner.script(RESERVE, self._reserve_args(params)))
+        return _reserved(self._run(RESERVE, *self._reserve_args(params), home=""))
 
     def _reserve_args(self, params: Reserve) -> list[Any]:
         pairs = params.handlers
@@ -109,32 +111,33 @@ class RedisTransport(RedisInspect):
             queues = frozenset(params.queues)
             known = queues in self._seen
             self._seen.add(queues)
-        return self._args(
-            (
-                params.limit,
-                params.lease,
-                msgspec.json.encode(params.worker),
-                secrets.token_hex(6),
-                int(params.keys),
-                -1 if pairs is None else len(pairs),
-                int(known),
-                *(f"{handler}\0{version}" for handler, version in pairs or ()),
-                *params.queues,
-            )
-        )
+        return [
+            params.limit,
+            params.lease,
+            msgspec.json.encode(params.worker),
+            secrets.token_hex(6),
+            int(params.keys),
+            -1 if pairs is None else len(pairs),
+            int(known),
+            *(f"{handler}\0{version}" for handler, version in pairs or ()),
+            *params.queues,
+        ]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
         if not params.items:
             return []
-        return _accepted(self._runner.script(SETTLE, self._args(records.settlements(params.items))))
+        return _accepted(self._run(SETTLE, *records.settlements(params.items), home=""))
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one round trip."""
         if not settle.items:
             return [], self.reserve(reserve)
-        settled, reserved = self._runner.scripts(
-            [(SETTLE, self._args(records.settlements(settle.items))), (RESERVE, self._reserve_args(reserve))]
+        settled, reserved = self._replies(
+            [
+                self._call(SETTLE, *records.settlements(settle.items), home=""),
+                self._call(RESERVE, *self._reserve_args(reserve), home=""),
+            ]
         )
         return _accepted(settled), _reserved(reserved)
 
@@ -142,12 +145,8 @@ class RedisTransport(RedisInspect):
         """Renew leases and mark started tasks."""
         if not params.items:
             return []
-        args: list[Any] = []
-        for item in params.items:
-            delivery, news = item.delivery, item.progress
-            args += (delivery.id, f"{delivery.epoch},{delivery.lease},{int(item.started)}")
-            args.append(b"" if news is None else msgspec.json.encode(news))
-        return [_renewed(answer) for answer in self._runner.script(EXTEND, self._args(args), again=True)]
+        args = [arg for item in params.items for arg in _renewal(item)]
+        return [_renewed(answer) for answer in self._run(EXTEND, *args, home="", again=True)]
 
     # ── housekeeping ──
 
@@ -158,8 +157,8 @@ class RedisTransport(RedisInspect):
         more = False
         names = self._queues()
         for at in range(0, len(names), TOGETHER):
-            calls = [(TIDY, self._args((name, limit))) for name in names[at : at + TOGETHER]]
-            for done in self._runner.scripts(calls, again=True):
+            calls = [self._call(TIDY, name, limit, home=self._home(name)) for name in names[at : at + TOGETHER]]
+            for done in self._replies(calls, again=True):
                 promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
                 more = more or done[4] == 1
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
@@ -168,7 +167,7 @@ class RedisTransport(RedisInspect):
         """Block until a task of these queues can be claimed."""
 
         def look() -> tuple[bool, float | None]:
-            work, due = self._run(HAS_WORK, *params.queues, again=True)
+            work, due = self._run(HAS_WORK, *params.queues, home="", again=True)
             return bool(work), (int(due) - self.now()) / 1e6 if due else None
 
         return self._wakeup.wait(params.queues, params.timeout, look)
@@ -181,28 +180,39 @@ class RedisTransport(RedisInspect):
 
     def lock(self, name: str, owner: str, ttl: int) -> bool:
         """Take or renew a named lease."""
-        return bool(self._run(LOCK, "lock", name, owner, ttl, again=True))
+        return bool(self._run(LOCK, "lock", name, owner, ttl, home=self._other_home(lock_home(name)), again=True))
 
     def unlock(self, name: str, owner: str) -> None:
         """Give a named lease back."""
-        self._run(LOCK, "unlock", name, owner, again=True)
+        self._run(LOCK, "unlock", name, owner, home=self._other_home(lock_home(name)), again=True)
 
     def heartbeat(self, worker: WorkerInfo, ttl: int) -> None:
         """Write the worker's row."""
-        self._run(WORKER, "heartbeat", worker.id, msgspec.json.encode(asdict(worker)), ttl, again=True)
+        self._run(
+            WORKER,
+            "heartbeat",
+            worker.id,
+            msgspec.json.encode(asdict(worker)),
+            ttl,
+            home=self._other_home(WORKERS),
+            again=True,
+        )
 
     def forget(self, worker_id: str) -> None:
         """Remove a worker's row."""
-        self._run(WORKER, "forget", worker_id, again=True)
+        self._run(WORKER, "forget", worker_id, home=self._other_home(WORKERS), again=True)
 
     def configure_queues(self, queues: Mapping[str, QueueConfig], overwrite: bool = False) -> dict[str, list[str]]:
         """Seed queues that were never configured; returns drift."""
         if not queues:
             return {}
-        args = [arg for name, config in queues.items() for arg in (name, records.conf(config))]
-        stored = self._run(CONFIGURE, "overwrite" if overwrite else "seed", *args, again=True)
+        how = "overwrite" if overwrite else "seed"
+        calls = [
+            self._call(CONFIGURE, how, name, records.conf(config), home=self._home(name))
+            for name, config in queues.items()
+        ]
         drift: dict[str, list[str]] = {}
-        for (name, wanted), text in zip(queues.items(), stored, strict=True):
+        for (name, wanted), (text,) in zip(queues.items(), self._replies(calls, again=True), strict=True):
             if text and not overwrite:
                 known = records.config(text)
                 if differs := config_drift(wanted, known, known.paused):
@@ -211,9 +221,9 @@ class RedisTransport(RedisInspect):
 
     def close(self) -> None:
         """Close all connections; a blocked ``wait`` returns."""
-        if not self._runner.server.closed:
+        if not self._runner.closed:
             self._wakeup.wake()
-        self._runner.server.close()
+        self._runner.close()
 
 
 def _receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
@@ -249,6 +259,12 @@ def _reserved(answer: Sequence[bytes]) -> Reserved:
 
 def _accepted(answer: bytes) -> list[bool]:
     return [letter == 49 for letter in answer]
+
+
+def _renewal(item: Renewal) -> tuple[str, str, bytes]:
+    delivery, news = item.delivery, item.progress
+    progress = b"" if news is None else msgspec.json.encode(news)
+    return delivery.id, f"{delivery.epoch},{delivery.lease},{int(item.started)}", progress
 
 
 def _renewed(answer: bytes) -> Renewed:

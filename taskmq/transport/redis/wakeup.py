@@ -18,8 +18,8 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from taskmq.errors import OutcomeUnknown, TransportUnavailable
-from taskmq.transport.redis.connection import Server, exchange
-from taskmq.transport.redis.keys import Keys
+from taskmq.transport.redis.keys import WAKE
+from taskmq.transport.redis.runner import Runner
 
 LONGEST = 1.0
 """Seconds after which a waiter looks by itself."""
@@ -31,9 +31,10 @@ Look = Callable[[], tuple[bool, float | None]]
 class Wakeup:
     """The waits of one store object."""
 
-    def __init__(self, server: Server, keys: Keys) -> None:
-        self._server = server
-        self._keys = keys
+    def __init__(self, runner: Runner, prefix: str) -> None:
+        self._runner = runner
+        cluster = runner.settings.cluster
+        self._start = (f"{prefix}{{{WAKE}}}:" if cluster else f"{prefix}wake:").encode()
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -41,14 +42,18 @@ class Wakeup:
         self._mutex = threading.Lock()
         self._wakes = 0
         self._waiting = 0
-        self._own = self._keys.waiter(uuid.uuid4().hex)
+        self._own = self._start + b"*" + uuid.uuid4().hex.encode()
+
+    def list_of(self, queue: str) -> bytes:
+        """The list that wakes those who wait for work of a queue."""
+        return self._start + queue.encode()
 
     def wait(self, queues: Sequence[str], timeout: float, look: Look) -> bool:
         """Block until ``look`` finds work (True), the time is over, or somebody wakes it (False)."""
         if self._pid != os.getpid():
             self._start_anew()
         deadline = time.monotonic() + timeout
-        lists = [self._own, *map(self._keys.wake, queues)]
+        lists = [self._own, *map(self.list_of, queues)]
         with self._mutex:
             wakes = self._wakes
             self._waiting += 1
@@ -58,19 +63,14 @@ class Wakeup:
                 if work:
                     return True
                 left = min(deadline - time.monotonic(), LONGEST if due is None else min(LONGEST, max(0.001, due)))
-                if self._wakes != wakes or deadline <= time.monotonic() or self._server.closed:
+                if self._wakes != wakes or deadline <= time.monotonic() or self._runner.closed:
                     return False
-                self._block(lists, left)
-                if self._wakes != wakes or self._server.closed:
+                self._runner.block(("BLPOP", *lists, f"{max(0.001, left):.3f}"))  # 0.000 would be for ever
+                if self._wakes != wakes or self._runner.closed:
                     return False
         finally:
             with self._mutex:
                 self._waiting -= 1
-
-    def _block(self, lists: Sequence[bytes], seconds: float) -> None:
-        seconds = max(0.001, seconds)  # to BLPOP, 0 means for ever
-        with self._server.connection() as connection:
-            exchange(self._server.settings.shown, connection, [("BLPOP", *lists, f"{seconds:.3f}")])
 
     def wake(self) -> None:
         """Make every blocked wait return."""
@@ -81,6 +81,6 @@ class Wakeup:
             waiting = self._waiting
         if waiting:
             try:
-                self._server.commands([("RPUSH", self._own, *["1"] * waiting), ("PEXPIRE", self._own, 2000)])
+                self._runner.commands([("RPUSH", self._own, *["1"] * waiting), ("PEXPIRE", self._own, 2000)])
             except (OutcomeUnknown, TransportUnavailable):
                 pass  # then their connections are gone, too
