@@ -49,7 +49,7 @@ if crowded then
   commit()
   return {'1', ''}
 end
-left = BATCH / 4 -- these are the dearest
+left = BATCH / 4
 for i = 1, #names do
   left = left - return_parked(Q[names[i]], left)
 end

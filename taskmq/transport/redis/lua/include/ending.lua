@@ -15,7 +15,6 @@ local DAY = 86400000000
 local MAX_BLAMED, MAX_EXPIRIES = 10, 100
 local DIED = '"the worker died or froze: its lease ended"'
 local FIRST, LAST = 5, 20 -- of a long history so many attempts stay
-local HALF = BATCH / 2
 local HANDS = 500 -- how many leases beyond those that ended are looked at to find who was first in his batch
 
 -- ── ends ──

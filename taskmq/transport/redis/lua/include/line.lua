@@ -187,10 +187,9 @@ function promote(q, most)
   most = most or BATCH
   if not q.due or q.due > now then return 0, false end
   local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
-  local half = BATCH / 2
-  local entries, done = walk({delayed, retries, blocks}, 1, half), 0
+  local entries, done = walk({delayed, retries, blocks}, 1, HALF), 0
   while done < most and effort < BATCH do
-    local asked = min(half, most - done)
+    local asked = min(HALF, most - done)
     local page = due_page(q, entries, blocks, asked)
     for i = 1, #page do
       local m, z = page[i][1], page[i][2]
