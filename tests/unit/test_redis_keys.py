@@ -20,7 +20,7 @@ def _key(kind: str, queue: str, text: str) -> bytes:
     if kind == "part":
         return KEYS.partition(queue, text.encode())
     if kind == "parked":
-        return KEYS.parked(queue, b"1", text.encode())
+        return KEYS.parked(queue, 1, 1, text.encode())
     if kind in ("line", "turns"):
         return KEYS.of_spec(kind, len(text), queue)
     if kind == "limit":

@@ -9,6 +9,10 @@ what it read the last time is read ahead, all in one exchange. A wrong guess cos
 answered from what was read ahead is watched like everything else. Two things are read without WATCH: the clock, and how
 many wake tokens a list has – a few too many or too few do no harm, but every waiter would spoil a transaction.
 
+What it cannot do is go on when the server's memory is full. Scripts that make room may then still write
+(scripts.py), but of a MULTI every SET is refused as it is queued, wherever it stands. So settles fail with
+``StoreFull``, too, and what was claimed comes back when its lease ends, once there is room.
+
 Rejected, measured: *a second wording of the rule in Python* – not faster at one task a call, 1.4 times at ten, and a
 second copy to keep right; *a lock around the queue* – slower in every case, for it costs two more round trips and still
 needs WATCH against publishers.

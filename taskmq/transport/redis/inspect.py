@@ -34,6 +34,8 @@ FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
 _ID = 11
 """Where the id begins in what lines and sets know of a task."""
+_HAND = 23
+"""What stands before that in a lease."""
 _WAITING = (TaskState.QUEUED, TaskState.RETRYING, TaskState.SCHEDULED)
 
 CANCEL, REPLAY, PURGE = script("cancel"), script("replay"), script("purge")
@@ -188,8 +190,7 @@ class RedisInspect:
                     yield from self._members(keys.of_queue(what, queue))
                 yield from self._in_line(queue, params.partition)
             if TaskState.RUNNING in states:
-                for member in self._members(keys.of_queue("leases", queue)):
-                    yield member.partition(":")[0]
+                yield from self._members(keys.of_queue("leases", queue), _HAND + _ID)
             if states & set(records.LETTER_OF):
                 what = "dead" if states & set(records.LETTER_OF) == {TaskState.FAILED} else "done"
                 yield from self._members(keys.of_queue(what, queue), 0)
@@ -206,9 +207,9 @@ class RedisInspect:
             for members in self._runner.commands(lines):
                 yield from (member[_ID:].decode() for member in members)
         for key in self._runner.command("ZRANGE", keys.limits, 0, -1):
-            for name, n, _, _ in _parked_lines(self._runner.command("GET", keys.limit(key))):
-                if name == queue.encode():
-                    yield from self._members(keys.parked(queue, n, key))
+            for name, spec, n, _ in _parked_lines(self._runner.command("GET", keys.limit(key))):
+                if name == queue:
+                    yield from self._members(keys.parked(queue, spec, n, key))
 
     def _members(self, key: bytes, start: int = _ID) -> Iterator[str]:
         """The ids in a set, page by page."""
@@ -269,11 +270,13 @@ class RedisInspect:
         return [_stats(name, answer, now) for name, answer in zip(names, answers, strict=True) if answer]
 
     def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
-        """Change some of a queue's settings. Two changes at the same moment may still undo each other."""
-        known = self.stats([queue])
-        config = replace(known[0].config if known else QueueConfig(), **changes)
-        self._run(CONFIGURE, "overwrite", queue, records.conf(config), home=self._home(queue), again=True)
-        return config
+        """Change some of a queue's settings; where somebody else was quicker, on top of what he made of them."""
+        home = self._home(queue)
+        while True:
+            stored = self._runner.command("GET", self._at_queue(queue).of_queue("conf", queue)) or b""
+            conf = replace(records.config(stored), **changes)
+            if self._run(CONFIGURE, "change", queue, records.conf(conf), stored, home=home, again=True) == [b"1"]:
+                return conf
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
@@ -382,7 +385,7 @@ class RedisInspect:
                     found[key] = LimitInfo(
                         key=key.decode(),
                         running=int(text.partition(b"\n")[0]) + (other.running if other else 0),
-                        parked=sum(int(line[2]) for line in _parked_lines(text)) + (other.parked if other else 0),
+                        parked=sum(parked for *_, parked in _parked_lines(text)) + (other.parked if other else 0),
                     )
         return [found[key] for key in sorted(found)]
 
@@ -439,9 +442,11 @@ def _matches(record: Record, params: Find, now: int) -> bool:
     )
 
 
-def _parked_lines(text: bytes | None) -> list[list[bytes]]:
-    """Queue, n, parked and owed of a limit's lines."""
-    return [line.split(b"\t") for line in (text or b"").split(b"\n")[1:] if line]
+def _parked_lines(text: bytes | None) -> Iterator[tuple[str, int, int, int]]:
+    """Queue, spec, n and how many are parked, of each of a limit's lines (lua/include/limits.lua)."""
+    for line in (text or b"").split(b"\n")[1:-1]:
+        queue, spec, n, parked, *_ = line.split(b"\t")
+        yield queue.decode(), int(spec), int(n), int(parked)
 
 
 def _stats(name: str, answer: Sequence[Any], now: int) -> QueueStats:

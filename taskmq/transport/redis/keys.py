@@ -67,9 +67,9 @@ class Keys:
         """A partition's line."""
         return self._named("part", queue, code)
 
-    def parked(self, queue: str, n: bytes, key: bytes) -> bytes:
-        """The tasks of a queue that are parked at a limit."""
-        return self._named("parked", queue, n + b":" + key)
+    def parked(self, queue: str, spec: int, n: int, key: bytes) -> bytes:
+        """A queue's tasks of a spec that are parked at a limit of n."""
+        return self._named("parked", queue, f"{spec}:{n}:".encode() + key)
 
     def _named(self, what: str, queue: str, name: bytes) -> bytes:
         owner = what if self._home else f"{what}:{len(queue.encode())}:{queue}"

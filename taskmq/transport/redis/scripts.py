@@ -5,7 +5,8 @@ every call, about 130 of them: 35 µs where the work itself takes ten. A server 
 load them, still gets each script by EVALSHA, with the whole library before it.
 
 The library's name carries a digest of its text, so versions of taskmq live side by side on one server. Only ``publish``
-is refused when the memory is full: everything else must go on, for it is what makes room.
+is refused when the memory is full: everything else must go on, for it is what makes room (not so without Lua,
+inprocess.py).
 """
 
 from __future__ import annotations

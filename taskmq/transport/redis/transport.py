@@ -58,6 +58,7 @@ from taskmq.transport.redis.wakeup import Wakeup
 from taskmq.transport.settings import check_room, config_drift
 
 BATCH = 200
+"""Most of each kind that one maintain does in a queue; the script has a bound of its own."""
 TOGETHER = 50
 """How many queues are tidied in one exchange."""
 
@@ -70,20 +71,7 @@ class RedisTransport(RedisInspect):
 
     name = "redis"
     capabilities = Capabilities(durable=True, shared=True)
-    limitations: Mapping[str, str] = {
-        **dict.fromkeys(
-            (
-                "parked_late_comer_gets_its_turn_and_no_more",
-                "parked_tasks_return_by_turns_between_partitions",
-                "parked_tasks_return_by_weight",
-            ),
-            "not built yet: partitions that share a full key do not take turns, who was parked first returns first",
-        ),
-        "parked_head_is_overtaken_by_a_more_urgent_task": "not built yet: it waits with the parked head",
-        "slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another": "not built yet: the slot stays idle",
-        "slot_hidden_from_a_claim_goes_to_what_it_can_run": "not built yet: parked tasks have no line per handler",
-        "replay_takes_its_key_again": "not built yet: a key that was freed stays free",
-    }
+    limitations: Mapping[str, str] = {}
 
     many = 50
     """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
@@ -146,13 +134,13 @@ class RedisTransport(RedisInspect):
         """Both in one round trip."""
         if not settle.items:
             return [], self.reserve(reserve)
-        settled, reserved = self._replies(
+        settled, claimed = self._replies(
             [
                 self._call(SETTLE, *records.settlements(settle.items), home=""),
                 self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
             ]
         )
-        return accepted(settled), reserved(reserved)
+        return accepted(settled), reserved(claimed)
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
@@ -173,7 +161,7 @@ class RedisTransport(RedisInspect):
             calls = [self._call(TIDY, name, limit, home=self._home(name)) for name in names[at : at + TOGETHER]]
             for done in self._replies(calls, again=True):
                 promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
-                more = more or max(done[:3]) >= limit
+                more = more or done[4] == 1
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
 
     def wait(self, params: Wait) -> bool:

@@ -7,14 +7,14 @@
 
 if not task(ARGV[4]) then
   local q = queue(ARGV[3])
-  promote(q, BATCH)
+  promote(q)
   local t = parse(ARGV[4], ARGV[5])
   T[t.id] = t
-  t.texts = string.gsub(t.texts, '\tm[^\t]*', '')
-  t.x = parse_texts(string.gsub(t.texts, '\tq[^\t]*', function() return '\tq' .. q.name end))
-  t.texts = string.gsub(t.texts, '\tq[^\t]*', function() return '\tq' .. q.name end)
+  set_text(t, 'm', nil)
+  set_text(t, 'q', q.name)
   if ARGV[6] ~= '' then t.log, t.logged = ARGV[6], true end
   revive(q, q, t, next_seq(), now)
+  look_for_missed(q)
   finish_verb(q)
   commit()
 end

@@ -10,7 +10,7 @@ local t = task(ARGV[4])
 if not t or t.st ~= 'F' then return {} end
 local q = queue(ARGV[3])
 if not t.x.m then
-  promote(q, BATCH)
+  promote(q)
   free_key(t, true)
   local f = flow(q, code(t))
   if f.exists and f.held == t.id then
@@ -18,9 +18,9 @@ if not t.x.m then
     touch(q, f)
     place(q, f)
   end
-  t.texts = t.texts .. '\tm' .. ARGV[5]
-  t.x = {m = ARGV[5]}
+  set_text(t, 'm', ARGV[5])
   change(t)
+  look_for_missed(q)
   finish_verb(q)
 end
 local log = redis.call('GET', H .. 'log:' .. t.id)

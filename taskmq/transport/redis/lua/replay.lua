@@ -17,7 +17,7 @@ for i = 1, #ids do
     out[i] = '1'
     local own = queue(t.x.q)
     local target = ARGV[3] == '' and own or queue(ARGV[3])
-    promote(target, BATCH)
+    promote(target)
     if target ~= own then free_key(t, true) end
     local f = flow(own, code(t))
     if f.exists and f.held == t.id then
@@ -26,6 +26,8 @@ for i = 1, #ids do
       place(own, f)
     end
     revive(own, target, t, next_seq(), now)
+    look_for_missed(own)
+    look_for_missed(target)
   end
 end
 for i = 1, #QN do finish_verb(QN[i]) end

@@ -27,24 +27,36 @@ if ARGV[9] == '1' then names = live_ones(names) end
 load_queues(names)
 load_service(names)
 
-local more = false
+-- What is due, in all queues together one batch of each kind: a long list in one leaves its share to the others.
+local more, crowded, due, left = false, false, {}, BATCH
 for i = 1, #names do
   local q = Q[names[i]]
-  if q.due and q.due <= now then
-    promote(q, BATCH)
-    if reap(q, BATCH) >= BATCH then more = true end
-    local expired = expire(q, BATCH)
-    look_again(q)
-    if expired == BATCH then
-      commit()
-      return {'1', ''}
-    end
+  if q.due and q.due <= now then due[#due + 1] = q end
+end
+for i = 1, #due do
+  local q, most = due[i], math.ceil(left / (#due - i + 1))
+  if left == 0 then
+    more = true
+    break
   end
+  local promoted, more_due = promote(q, most)
+  local reaped, more_ended = reap(q, most)
+  local expired, more_late = expire(q, most)
+  look_again(q)
+  left = max(0, left - max(promoted, reaped, expired))
+  more = more or more_due or more_ended or reaped >= most
+  crowded = crowded or more_late
 end
 for i = 1, #names do look_for_missed(Q[names[i]]) end
-for i = 1, #names do
-  if return_parked(Q[names[i]], BATCH) >= BATCH then more = true end
+if crowded then
+  commit()
+  return {'1', ''}
 end
+left = BATCH / 4
+for i = 1, #names do
+  left = left - return_parked(Q[names[i]], left)
+end
+more = more or left == 0
 
 -- The specs of a queue that this claim can run; nil when that is all.
 local function runs(q)

@@ -1,15 +1,15 @@
 -- Housekeeping of one queue: promotes, reaps, expires, and deletes what has been kept long enough; one batch each.
 --
 -- ARGV   3 queue, 4 most of each
--- reply  {promoted, reaped, expired, deleted}
+-- reply  {promoted, reaped, expired, deleted, 1 if there may be more}
 
 -- @include commit
 
-if redis.call('EXISTS', K('state', ARGV[3])) == 0 then return {0, 0, 0, 0} end -- only listed, never used
-local q, most = queue(ARGV[3]), tonumber(ARGV[4])
-local promoted = promote(q, most)
-local reaped = reap(q, most)
-local expired = expire(q, most)
+if redis.call('EXISTS', K('state', ARGV[3])) == 0 then return {0, 0, 0, 0, 0} end -- only listed, never used
+local q, most = queue(ARGV[3]), min(BATCH, tonumber(ARGV[4]))
+local promoted, more = promote(q, most)
+local reaped, more_ended = reap(q, most)
+local expired, more_late = expire(q, most)
 finish_verb(q)
 
 local done, ids = walk({zq(q, 'done')}, 1, most), {}
@@ -59,4 +59,5 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   end
 end
 commit()
-return {promoted, reaped, expired, #ids}
+more = more or more_ended or reaped >= most or more_late or #ids == BATCH
+return {promoted, reaped, expired, #ids, more and 1 or 0}

@@ -60,7 +60,7 @@ local function commit_limits()
     if k.dirty then
       local lines = {I(k.running)}
       for _, line in pairs(k.lines) do
-        lines[#lines + 1] = line.q .. '\t' .. I(line.n) .. '\t' .. I(line.parked) .. '\t' .. I(line.owed)
+        lines[#lines + 1] = concat({line.q, I(line.spec), I(line.n), I(line.parked), I(line.owed), I(line.v), I(line.j)}, '\t')
       end
       if k.running == 0 and #lines == 1 then
         if k.stored then
