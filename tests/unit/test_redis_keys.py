@@ -59,7 +59,7 @@ def test_the_library_knows_every_script() -> None:
     assert source.startswith(f"#!lua name=taskmq_{whole.digest}\n")
     for name in whole.scripts:
         assert f"function_name='{whole.function(name)}'" in source
-        assert script(name).text.endswith(f"return enter_script('{name}', ARGV)\n".encode())
+        assert script(name).text.endswith(f"return enter_script('{name}', KEYS, ARGV)\n".encode())
 
 
 def test_scripts_read_first_and_write_at_the_end() -> None:

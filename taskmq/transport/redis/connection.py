@@ -39,6 +39,7 @@ from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
 from taskmq.transport.redis.keys import DEFAULT_PREFIX
+from taskmq.transport.redis.permission import refusal
 from taskmq.transport.redis.scripts import Script, library
 from taskmq.urls import without_secrets
 
@@ -47,6 +48,8 @@ RESTED = 1.0
 CONNECT_TIMEOUT = 5.0
 REPLY_TIMEOUT = 30.0
 OLDEST = (6, 2)
+LESSONS = 5
+"""How often a server is told the scripts in one call: somebody may flush them again and again."""
 _DRIVER_OPTIONS = frozenset(
     {
         *("db", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "client_name"),
@@ -122,6 +125,7 @@ class Server:
         self._free: list[tuple[Any, float]] = []
         self._checked = False
         self._functions = True
+        self._permitted = False
 
     # ── what others call ──
 
@@ -143,28 +147,49 @@ class Server:
 
     def scripts(self, calls: Sequence[tuple[Script, Sequence[Any]]], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
+        if not self._permitted and any(script.writes for script, _ in calls):
+            self._ask_permission()
         replies = self._exchange([self._call(script, args) for script, args in calls], again)
         for at, reply in enumerate(replies):
             script, args = calls[at]
-            if _is_unknown(reply):
-                self._teach()
-                replies[at] = reply = self._exchange([self._call(script, args)], again)[0]
+            for _ in range(LESSONS):
+                if not _is_unknown(reply):
+                    break
+                plain = not self._teach(reply)
+                replies[at] = reply = self._exchange([self._call(script, args, plain)], again)[0]
             if isinstance(reply, NoScriptError):
                 replies[at] = reply = self._exchange([("EVAL", script.text, 0, *args)], again)[0]
             if isinstance(reply, Exception):
                 raise self.error(reply)
         return replies
 
-    def _call(self, script: Script, args: Sequence[Any]) -> Command:
-        return ("FCALL", script.function, 0, *args) if self._functions else ("EVALSHA", script.sha, 0, *args)
+    def _call(self, script: Script, args: Sequence[Any], plain: bool = False) -> Command:
+        if self._functions and not plain:
+            return ("FCALL", script.function, 0, *args)
+        return ("EVALSHA", script.sha, 0, *args)
 
-    def _teach(self) -> None:
-        """Load the library; where that is not possible, go on with plain scripts."""
+    def _teach(self, refusal: Exception) -> bool:
+        """Load the library; False: that cannot be, so go on with plain scripts, for now or for ever."""
+        if "Function not found" not in str(refusal):
+            self._functions = False
+            return False
         (reply,) = self._exchange([("FUNCTION", "LOAD", "REPLACE", library().source())], True)
         if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
             self._functions = False
         elif isinstance(reply, Exception):
-            raise self.error(reply)
+            error = self.error(reply)
+            if not isinstance(error, StoreFull):  # a full server takes no library, but must let tasks drain
+                raise error
+        return not isinstance(reply, Exception)
+
+    def _ask_permission(self) -> None:
+        with self.connection() as connection:
+            objection = refusal(
+                self.settings.prefix, lambda commands: exchange(self.settings.shown, connection, commands)
+            )
+            if objection is not None:
+                raise self.error(objection)
+            self._permitted = True
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -277,8 +302,8 @@ class Server:
             raise ConfigError(f"{shown} is Redis {version}; taskmq needs Redis 6.2 or newer, or Valkey")
         if info.get("redis_mode") == "cluster":
             raise ConfigError(
-                f"{shown} is a node of a cluster, where tasks of different queues live on different nodes; "
-                "this version works with single servers only"
+                f"{shown} is a node of a cluster, where tasks of different queues live on different nodes: "
+                "add ?cluster=1 to the URL"
             )
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction" and not self.settings.allow_eviction:
@@ -327,20 +352,32 @@ def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[A
 _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...] = (
     ("OOM", StoreFull, "has no memory left (maxmemory): nothing was stored; give it more or let tasks drain"),
     ("command not allowed when used memory", StoreFull, "has no memory left (maxmemory): nothing was stored"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        ConfigError,
+        "shows a certificate that is not trusted: name the authority that signed it, ?ssl_ca_certs=FILE",
+    ),
     ("WRONGPASS", ConfigError, "refuses the user name or password of the URL"),
     ("invalid username-password", ConfigError, "refuses the user name or password of the URL"),
     ("invalid password", ConfigError, "refuses the password of the URL"),
     ("NOAUTH", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
     ("Authentication required", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
+    (
+        "the 'evalsha' command",
+        ConfigError,
+        "does not let this user run scripts: permit it (ACL SETUSER … +@scripting), or add ?lua=off to the URL",
+    ),
+    ("unknown command 'EVALSHA'", ConfigError, "does not know scripts: add ?lua=off to the URL"),
     ("NOPERM", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("can't run this command", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
+    ("can't access at least one of the keys", ConfigError, "does not let this user touch taskmq's keys; see its ACL"),
     ("no permissions", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("READONLY", TransportError, "is a read-only replica: give the URL of its primary"),
     ("read only replica", TransportError, "is a read-only replica: give the URL of its primary"),
     ("MISCONF", TransportError, "cannot save to its disk and therefore takes no writes"),
     ("LOADING", TransportUnavailable, "is loading its data; try again soon"),
     ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
-    ("MOVED", ConfigError, "is a node of a cluster; this version works with single servers only"),
+    ("MOVED", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),
     ("DB index is out of range", ConfigError, "has no database of that number"),

@@ -70,9 +70,12 @@ class InProcess:
         self._mutex = threading.Lock()
         self._idle: list[Interpreter] = []
         self._ahead: dict[tuple[str, Any], tuple[Read, ...]] = {}
+        self._permitted = False
 
     def script(self, script: Script, args: Sequence[Any], *, again: bool = False) -> Any:
         """A script's reply. ``again``: it may be run a second time when the reply to EXEC is lost."""
+        if not self._permitted:
+            self._ask_permission()
         with self._mutex:
             interpreter = self._idle.pop() if self._idle else None
         interpreter = interpreter or Interpreter(self._new_runtime())
@@ -89,6 +92,14 @@ class InProcess:
     def checkup(self) -> list[Finding]:
         """What is wrong with the server's settings."""
         return checkup(self.server)
+
+    def _ask_permission(self) -> None:
+        """Transactions must be there: where MULTI is refused, what stands behind it would be done piece by piece."""
+        with self.server.connection() as connection:
+            for reply in exchange(self.server.settings.shown, connection, [("MULTI",), ("EXEC",)]):
+                if isinstance(reply, Exception):
+                    raise self.server.error(reply)
+        self._permitted = True
 
     def _run(self, interpreter: Interpreter, script: Script, args: list[bytes], again: bool) -> Any:
         topic = (script.name, _topic(script.name, args))
