@@ -7,65 +7,22 @@ import multiprocessing
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskmq.codec import Envelope, encode
-from taskmq.errors import ConfigError, StoreFull, TransportError, TransportUnavailable
-from taskmq.ids import new_id
-from taskmq.message import Message
+from taskmq.errors import StoreFull, TransportError
 from taskmq.outcome import Ack
-from taskmq.queue import Partition
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, RedisServer, redis_server
-from taskmq.transport.base import Maintain, Publish, Reserve, Settle, Settlement, Store
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
+from tests.integration.redis_help import admin, message, own_server, publish, work_off
 
 KINDS: tuple[Kind, ...] = ("redis", "valkey")
 both_modes = pytest.mark.parametrize("lua", ["on", "off"])
-
-
-def message(queue: str = "q", partition: str | None = None, size: int = 0) -> Message:
-    body = encode(Envelope(headers={"x": "x" * size}))
-    return Message(
-        id=new_id(), queue=queue, handler="h", body=body, partition=Partition(partition) if partition else None
-    )
-
-
-def publish(store: Store, count: int = 1, **options: Any) -> list[Message]:
-    messages = [message(**options) for _ in range(count)]
-    store.publish(Publish(messages=messages))
-    return messages
-
-
-def work_off(store: Store, *queues: str) -> list[str]:
-    done: list[str] = []
-    while got := store.reserve(Reserve(queues=queues or ("q",), limit=10, worker="w")).deliveries:
-        assert all(store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in got])))
-        done += [delivery.id for delivery in got]
-    return done
-
-
-@contextlib.contextmanager
-def own_server(*options: str, kind: Kind = "redis") -> Iterator[RedisServer]:
-    """A server for one test, with settings of its own."""
-    server = RedisServer(kind, *options)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def admin(server: RedisServer, *command: str) -> Any:
-    connection = Server(Settings(server.url(allow_eviction="1")))
-    try:
-        return connection.command(*command)
-    finally:
-        connection.close()
 
 
 def fill_up(store: Store) -> int:
@@ -76,94 +33,6 @@ def fill_up(store: Store) -> int:
         except StoreFull:
             return stored
     raise AssertionError("the store is never full")
-
-
-# ── who may come in ──
-
-
-def test_a_wrong_password_is_a_config_error() -> None:
-    """The message says what is refused and never shows the password."""
-    with own_server() as server:
-        admin(server, "ACL", "SETUSER", "boss", "on", ">right", "~*", "&*", "+@all")
-        store = open_store(f"unix://boss:wrong-one@{server.socket}")
-        with pytest.raises(ConfigError, match="refuses the user name or password") as caught:
-            publish(store)
-        assert "wrong-one" not in str(caught.value)
-        good = open_store(f"unix://boss:right@{server.socket}")
-        publish(good)
-        good.close()
-
-
-def test_a_missing_password_is_a_config_error() -> None:
-    """The message says where to write it."""
-    with own_server("--requirepass", "secret") as server, pytest.raises(ConfigError, match="write it into the URL"):
-        publish(open_store(server.url()))
-
-
-def test_a_missing_permission_is_a_config_error() -> None:
-    """An ACL that forbids a command that is needed is named as such."""
-    with own_server() as server:
-        admin(server, "ACL", "SETUSER", "app", "on", ">p", "~*", "&*", "+@all", "-mset")
-        with pytest.raises(ConfigError, match=r"ACL"):
-            publish(open_store(f"unix://app:p@{server.socket}"))
-
-
-def test_who_may_not_load_functions_uses_plain_scripts() -> None:
-    """Without the right to load a library all verbs work by EVALSHA."""
-    with own_server() as server:
-        admin(server, "ACL", "SETUSER", "app", "on", ">p", "~*", "&*", "+@all", "-function", "-fcall")
-        store = open_store(f"unix://app:p@{server.socket}")
-        messages = publish(store, 3)
-        assert work_off(store) == [m.id for m in messages]
-        store.close()
-
-
-def test_a_server_that_drops_keys_is_refused() -> None:
-    """An eviction policy would make tasks vanish; it can be accepted explicitly."""
-    with own_server("--maxmemory-policy", "allkeys-lru") as server:
-        with pytest.raises(ConfigError, match="noeviction"):
-            publish(open_store(server.url()))
-        store = open_store(server.url(allow_eviction="1"))
-        publish(store)
-        assert [finding.check for finding in store.checkup()] == ["eviction", "durability"]
-        store.close()
-
-
-def test_a_read_only_replica_is_named() -> None:
-    """Writing to a replica says to give the URL of its primary."""
-    with own_server("--replicaof", "127.0.0.1 1") as server, pytest.raises(TransportError, match="primary"):
-        publish(open_store(server.url()))
-
-
-def test_a_node_of_a_cluster_is_refused() -> None:
-    """A server in cluster mode is no single server."""
-    with own_server("--cluster-enabled", "yes") as server, pytest.raises(ConfigError, match="cluster"):
-        publish(open_store(server.url()))
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("redis://h/?lua=perhaps", "lua=perhaps"),
-        ("redis://h/?colour=red", "unknown option 'colour'"),
-        ("redis://h/tasks", "number of a database"),
-        ("redis://h/?prefix=", "prefix is empty"),
-        ("unix://?db=0", "path of a socket"),
-        ("redis://h:port/", "h:port"),
-    ],
-)
-def test_a_url_that_cannot_be_meant_is_refused(url: str, words: str) -> None:
-    """The message names the URL and what is wrong with it."""
-    with pytest.raises(ConfigError, match=words):
-        open_store(url)
-
-
-def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    """Nothing has happened then, and the same call may succeed later."""
-    store = open_store(f"unix://{tmp_path}/nobody.sock")
-    with pytest.raises(TransportUnavailable, match="cannot be reached") as caught:
-        publish(store)
-    assert caught.value.retryable
 
 
 # ── full, cut, restarted ──
@@ -183,15 +52,57 @@ def test_a_full_memory_refuses_a_publish_whole(lua: str) -> None:
         store.close()
 
 
-def test_a_full_memory_lets_tasks_drain() -> None:
-    """What is stored can be claimed and settled, for that is what makes room."""
+@pytest.mark.parametrize("functions", ["known", "forgotten", "forbidden"])
+def test_a_full_memory_lets_tasks_drain(functions: str) -> None:
+    """What is stored can be claimed and settled, for that is what makes room; whether or not the scripts are known."""
     with own_server() as server:
+        if functions == "forbidden":
+            admin(server, "ACL", "SETUSER", "default", "-fcall")
         store = open_store(server.url())
         publish(store, 50)
+        if functions == "forgotten":
+            admin(server, "FUNCTION", "FLUSH")
         admin(server, "CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(StoreFull):
             publish(store)
         assert len(work_off(store)) == 50
+        store.close()
+
+
+def test_a_full_memory_without_lua_keeps_what_runs() -> None:
+    """Redis lets no transaction drain a full server; nothing is lost, and it goes on when there is room again."""
+    with own_server() as server:
+        store = open_store(server.url(lua="off"))
+        publish(store, 5)
+        (running,) = store.reserve(Reserve(queues=["q"], limit=1, worker="w")).deliveries
+        admin(server, "CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(StoreFull):
+            store.settle(Settle(items=[Settlement(running, Ack())]))
+        with pytest.raises(StoreFull):
+            store.reserve(Reserve(queues=["q"], limit=1, worker="w"))
+        admin(server, "CONFIG", "SET", "maxmemory", "0")
+        assert store.settle(Settle(items=[Settlement(running, Ack())])) == [True]
+        assert len(work_off(store)) == 4
+        store.close()
+
+
+@both_modes
+def test_a_memory_that_fills_up_in_a_batch_splits_no_batch(lua: str) -> None:
+    """A batch larger than the room that is left is stored whole or refused whole."""
+    with own_server() as server:
+        store = open_store(server.url(lua=lua))
+        publish(store)
+        admin(server, "CONFIG", "SET", "maxmemory", "6mb")
+        stored = 1
+        with contextlib.suppress(StoreFull):
+            while stored < 20_000:
+                publish(store, 500, size=1000, partition="!p")
+                stored += 500
+        assert 500 < stored < 20_000
+        admin(server, "CONFIG", "SET", "maxmemory", "0")
+        assert store.stats(["q"])[0].ready == stored
+        assert len(store.find(Find(queue="q", limit=10_000)).tasks) == stored
+        assert len(work_off(store)) == stored
         store.close()
 
 

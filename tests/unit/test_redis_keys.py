@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from taskmq.transport.redis.inprocess import READS
 from taskmq.transport.redis.keys import Keys, namespaced
+from taskmq.transport.redis.permission import WRITES
 from taskmq.transport.redis.scripts import library, script
 
 names = st.text(alphabet="a1:/{}.@-", min_size=1, max_size=8)
@@ -67,3 +68,8 @@ def test_scripts_read_first_and_write_at_the_end() -> None:
     called = set(re.findall(r"redis\.call\('(\w+)'", library().text))
     assert called <= {word.decode() for word in READS}
     assert library().text.count("redis.call(unpack") == 1
+
+
+def test_every_writing_command_is_rehearsed() -> None:
+    """What a user needs to be permitted is known: exactly what the scripts write with."""
+    assert set(re.findall(r"(?:write|in_pieces)\('(\w+)'", library().text)) == set(WRITES)

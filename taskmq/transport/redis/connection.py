@@ -39,7 +39,7 @@ from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
 from taskmq.transport.redis.keys import DEFAULT_PREFIX
-from taskmq.transport.redis.permission import refusal
+from taskmq.transport.redis.permission import rehearsal
 from taskmq.transport.redis.scripts import Script, library
 from taskmq.urls import without_secrets
 
@@ -183,13 +183,14 @@ class Server:
         return not isinstance(reply, Exception)
 
     def _ask_permission(self) -> None:
+        shown = self.settings.shown
         with self.connection() as connection:
-            objection = refusal(
-                self.settings.prefix, lambda commands: exchange(self.settings.shown, connection, commands)
-            )
-            if objection is not None:
-                raise self.error(objection)
-            self._permitted = True
+            (begun,) = exchange(shown, connection, [("MULTI",)])
+            if not isinstance(begun, Exception):  # else it cannot be asked, and the scripts themselves will tell
+                for reply in exchange(shown, connection, rehearsal(self.settings.prefix)):
+                    if isinstance(reply, NoPermissionError) or "unknown command" in str(reply):
+                        raise self.error(reply)
+        self._permitted = True
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -378,6 +379,12 @@ _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...]
     ("LOADING", TransportUnavailable, "is loading its data; try again soon"),
     ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
     ("MOVED", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
+    ("in a cluster node", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
+    (
+        "CLUSTERDOWN",
+        TransportUnavailable,
+        "is a node of a cluster that is not in order; to use a cluster add ?cluster=1 to the URL",
+    ),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),
     ("DB index is out of range", ConfigError, "has no database of that number"),

@@ -1,18 +1,11 @@
 """May this user write all that the scripts write? Asked before the first one runs.
 
 A script that is refused a command half-way stops there, and Redis takes nothing back: an ACL without ZADD would leave
-records that stand in no line. So each writing command is once named to the server between MULTI and DISCARD, where it is
-checked, also for the keys that it may touch, and never run. ``?lua=off`` needs no such question: EXEC is all or nothing.
+records that stand in no line. So each writing command is named to the server once between MULTI and DISCARD, where it
+is checked, also for the keys that it may touch, and never run. ``?lua=off`` needs it not: EXEC does all or nothing.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from redis.exceptions import NoPermissionError
-
-Commands = Sequence[Sequence[str]]
 
 WRITES: dict[str, tuple[str, ...]] = {
     "DEL": (),
@@ -30,15 +23,6 @@ WRITES: dict[str, tuple[str, ...]] = {
 """What the scripts write with (a test holds them to it), and what stands behind the key."""
 
 
-def refusal(prefix: str, send: Callable[[Commands], list[Any]]) -> Exception | None:
-    """The server's first objection to the writing commands, if any; raises what ``send`` does.
-
-    ``send`` must use one connection, and one that is closed afterwards: nothing in here may leave a transaction open.
-    """
-    if isinstance(send([("MULTI",)])[0], Exception):
-        return None  # then it cannot be asked, and the scripts themselves will tell
-    replies = send([*((name, f"{prefix}none", *rest) for name, rest in WRITES.items()), ("DISCARD",)])
-    for reply in replies[:-1]:
-        if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
-            return reply
-    return None
+def rehearsal(prefix: str) -> list[tuple[str, ...]]:
+    """Every writing command, on a key that would be taskmq's, to be sent behind MULTI; the last takes all back."""
+    return [*((name, f"{prefix}none", *rest) for name, rest in WRITES.items()), ("DISCARD",)]

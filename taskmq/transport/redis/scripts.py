@@ -5,8 +5,8 @@ every call, about 130 of them: 35 µs where the work itself takes ten. A server 
 load them, still gets each script by EVALSHA, with the whole library before it.
 
 The library's name carries a digest of its text, so versions of taskmq live side by side on one server. Only ``publish``
-is refused when the memory is full: everything else must go on, for it is what makes room. A library says that by a flag.
-A plain script of Redis 6.2 cannot; but what has written once is refused nothing more, so it first deletes what never was.
+is refused when the memory is full: everything else must go on, for it is what makes room. In a library a flag says so.
+Plain scripts of Redis 6.2 have no flags; but who has written is not stopped again, so they first delete what never was.
 """
 
 from __future__ import annotations
