@@ -300,7 +300,7 @@ def test_a_read_only_replica_is_named(lua: str) -> None:
 @pytest.mark.parametrize("rules", [(), ("-info",)])
 def test_a_node_of_a_cluster_is_told_what_to_add(rules: tuple[str, ...], lua: str) -> None:
     """A server in cluster mode is no single server; the error names ?cluster=1, at once or at the first MOVED."""
-    with own_server("--cluster-enabled", "yes") as server:
+    with own_server("--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
         admin(server, "ACL", "SETUSER", "app", "on", ">p", "~*", "&*", "+@all", *rules)
         store = open_store(SOCKET_URL.format(socket=server.socket, lua=lua))
         with pytest.raises((ConfigError, TransportUnavailable), match=r"node of a cluster.*add \?cluster=1"):
