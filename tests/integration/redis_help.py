@@ -17,9 +17,11 @@ from taskmq.testing.servers import Kind, RedisServer
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
 
 
-def message(queue: str = "q", partition: str | None = None, size: int = 0, **fields: Any) -> Message:
+def message(
+    queue: str = "q", partition: str | None = None, size: int = 0, weight: int | None = None, **fields: Any
+) -> Message:
     body = encode(Envelope(headers={"x": "x" * size}))
-    part = Partition(partition) if partition else None
+    part = Partition(partition, weight=weight) if partition else None
     return Message(id=new_id(), queue=queue, handler="h", body=body, partition=part, **fields)
 
 

@@ -1,6 +1,6 @@
 """What the partition library of the source document promises, and this store keeps: rejects, locks, exclusiveness.
 
-The words are the source's – consumer, reject, lock – beside ours: worker, retry, lease. One thing is different on purpose:
+The words are the source's – consumer, reject, lock – beside ours: worker, retry, lease. One thing differs on purpose:
 a rejected task keeps its place, instead of priority + 1 and a tie-breaker.
 """
 
