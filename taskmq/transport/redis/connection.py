@@ -203,6 +203,24 @@ class Server:
             raise
         self._put(connection)
 
+    @contextmanager
+    def listening(self) -> Iterator[Any]:
+        """A connection of one's own that speaks RESP3, so that the server may say something by itself."""
+        if self._closed:
+            raise TransportError("this store is closed")
+        connection = self._connect(protocol=3)
+        try:
+            yield connection
+        finally:
+            connection.disconnect()
+
+    def heard(self, connection: Any, seconds: float) -> bool:
+        """Whether the server has said something by itself within this time."""
+        try:
+            return bool(connection.can_read(seconds))
+        except (RedisError, OSError) as error:
+            raise OutcomeUnknown(f"{self.settings.shown}: the connection was lost: {error}") from error
+
     def close(self) -> None:
         """Close all connections that are not in use, and those in use when they come back."""
         with self._mutex:
@@ -252,10 +270,12 @@ class Server:
         except (RedisError, OSError):
             return True
 
-    def _connect(self) -> Any:
+    def _connect(self, protocol: int = 2) -> Any:
         settings = self.settings
         try:
-            connection = settings.connection_class(**settings.kwargs, retry=Retry(NoBackoff(), 0))
+            connection = settings.connection_class(
+                **{**settings.kwargs, "protocol": protocol}, retry=Retry(NoBackoff(), 0)
+            )
         except TypeError as error:
             raise ConfigError(f"{settings.shown}: {error}") from error
         try:

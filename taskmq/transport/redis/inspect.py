@@ -10,7 +10,6 @@ full.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,10 +25,10 @@ from taskmq.transport.redis.keys import Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner
 from taskmq.transport.redis.scripts import script
+from taskmq.transport.redis.watching import Watching
 
 PAGE = 1000
 """How much is read in one exchange."""
-FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
 _ID = 11
 """Where the id begins in what lines and sets know of a task."""
@@ -49,6 +48,7 @@ class RedisInspect:
         self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
+        self._watching = Watching(runner.server)
         self._seen: set[frozenset[str]] = set()
         """Sets of many queues that were claimed from, so that each of those queues is there."""
 
@@ -174,19 +174,7 @@ class RedisInspect:
 
     def watch(self, task_id: str, timeout: float) -> bool:
         """Block until the task has ended or is gone."""
-        deadline = time.monotonic() + timeout
-        pause = FIRST_LOOK
-        while not self._has_ended(task_id):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, LAST_LOOK)
-        return True
-
-    def _has_ended(self, task_id: str) -> bool:
-        state = self._runner.command("GETRANGE", self._keys.task(task_id), 0, 0)
-        return not state or state.decode() in records.ENDED
+        return self._watching.watch(self._keys.task(task_id), timeout, _has_ended)
 
     # ── queues ──
 
@@ -352,6 +340,11 @@ class RedisInspect:
                 self._runner.command("UNLINK", *mine)
             if cursor == b"0":
                 return
+
+
+def _has_ended(letter: bytes) -> bool:
+    """Whether a record's first letter, or none, is that of a task that has ended."""
+    return not letter or letter.decode() in records.ENDED
 
 
 def _matches(record: Record, params: Find, now: int) -> bool:
