@@ -7,16 +7,18 @@ import multiprocessing
 import threading
 from collections import Counter
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from taskmq.errors import StoreFull, TransportError
 from taskmq.outcome import Ack
+from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, redis_server
-from taskmq.transport.base import Find, Maintain, Reserve, Settle, Settlement, Store
+from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
-from tests.integration.redis_help import admin, own_server, publish, work_off
+from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
 
 KINDS: tuple[Kind, ...] = ("redis", "valkey")
 both_modes = pytest.mark.parametrize("lua", ["on", "off"])
@@ -162,54 +164,79 @@ def test_a_record_that_was_deleted_by_hand_stops_nobody() -> None:
 # ── names ──
 
 
+TEXTS = (
+    *("{x}", "{x", "x}", "x y", " x", "x ", "x'\"\\y", "%d*[a-z]", "$(x)", "]]", "--", "-1", "0", "1,2,3", ";,;"),
+    *("!!", "!x", "x", "X", "Zażółć", "ZAŻÓŁĆ", "😀", "é", "e\u0301", "\ufb01", "fi", "@", "%0"),
+)
+ALIKE = [
+    *(("a", "b:c"), ("a:b", "c"), ("a:1", "b"), ("1:a", "b"), ("1", "!x"), ("line:1", "!x"), ("@ns", "!x")),
+    *(("EVALSHA", "publish"), ("state", "state"), ("FLUSHALL", "reserve"), ("t:0", "KEYS *"), ("redis.call", "return")),
+    *(("q", text) for text in TEXTS),
+]
+
+
+@both_modes
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_that_look_alike_are_apart(kind: Kind) -> None:
+def test_names_that_look_alike_are_apart(kind: Kind, lua: str) -> None:
     """Queue a with code b:c and queue a:b with code c are two partitions, and so are all other look-alikes."""
-    store = open_store(redis_server(kind).url("alike:"))
-    pairs = [
-        *(("a", "b:c"), ("a:b", "c"), ("a:1", "b"), ("1:a", "b"), ("q", "{x}"), ("q", "x y"), ("q", "x'\"\\y")),
-        *(("q", "Zażółć"), ("q", "ZAŻÓŁĆ"), ("q", "😀"), ("EVALSHA", "publish"), ("state", "state"), ("q", ";,;")),
-        *(
-            ("q", "1,2,3"),
-            ("q", "%d*[a-z]"),
-            ("line:1", "!x"),
-            ("1", "!x"),
-            ("@ns", "!x"),
-            ("q", "é"),
-            ("q", "e\u0301"),
-        ),
-    ]
-    for queue, code in pairs:
+    store = open_store(redis_server(kind).url("alike:", lua=lua))
+    for queue, code in ALIKE:
         publish(store, 2, queue=queue, partition=code)
-    for queue, code in pairs:
+    for queue, code in ALIKE:
         (info,) = store.partitions(queue, [code])
         assert (info.code, info.waiting) == (code, 2)
-    queues = sorted({queue for queue, _ in pairs})
-    assert len(work_off(store, *queues)) == 2 * len(pairs)
+        assert [task.partition for task in store.find(Find(queue=queue, partition=code)).tasks] == [code, code]
+    queues = sorted({queue for queue, _ in ALIKE})
+    assert len(work_off(store, *queues)) == 2 * len(ALIKE)
     assert all(store.partitions(queue) == [] for queue in queues)
     store.flush()
     store.close()
 
 
-def test_flush_removes_only_its_own() -> None:
-    """Other prefixes, other namespaces and other programs' keys stay."""
+@both_modes
+def test_keys_that_look_alike_are_apart(lua: str) -> None:
+    """Idempotency keys and concurrency limits are compared by their bytes, a key within its queue."""
+    store = open_store(redis_server("redis").url("keys:", lua=lua))
+    first = [message(queue, key=text, limit=Limit(text, 1)) for queue, text in ALIKE]
+    assert not any(receipt.duplicate for receipt in store.publish(Publish(messages=first)))
+    again = [message(queue, key=text, limit=Limit(text, 1)) for queue, text in ALIKE]
+    assert [receipt.id for receipt in store.publish(Publish(messages=again))] == [m.id for m in first]
+    queues = sorted({queue for queue, _ in ALIKE})
+    claimed = store.reserve(Reserve(queues=queues, limit=99, worker="w")).deliveries
+    assert len(claimed) == len({text for _, text in ALIKE})  # of each limit one, whatever its queue
+    assert sorted(limit.key for limit in store.limits()) == sorted({text for _, text in ALIKE})
+    store.flush()
+    store.close()
+
+
+PREFIXES = (
+    *("p", "p:", "pa:", "p*", "p*:", "p*:x:", "p*:@", "p?:"),
+    *("p[ab]:", "p[a:", "p\\:", "p\\*:", "p^:", "p-:"),
+)
+
+
+@pytest.mark.parametrize("own", PREFIXES)
+def test_flush_removes_only_its_own(own: str) -> None:
+    """Whatever the prefix: look-alikes, longer ones, other namespaces and other programs' keys stay."""
     server = redis_server("redis")
-    mine = open_store(server.url("p*:"))
-    others = [
-        open_store(server.url("px:")),
-        open_store(server.url("p*:"), namespace="n"),
-        open_store(server.url("p*:x:")),
-    ]
-    for store in (mine, *others[:2]):
-        publish(store)
-    admin(server, "SET", "foreign", "1")
+    servers = f"unix://{server.socket}?prefix="
+    mine = open_store(servers + quote(own, safe=""))
+    others = [open_store(servers + quote(other, safe="")) for other in PREFIXES if other != own]
+    others.append(open_store(servers + quote(own, safe=""), namespace="n"))
+    before = set(admin(server, "KEYS", "*"))
+    admin(server, "MSET", own, "1", f"{own}foreign", "1", f"{own}foreign:t:1", "1", "foreign", "1")
+    for store in others:
+        publish(store, partition="!x")
+    theirs = set(admin(server, "KEYS", "*"))
+    everything(mine)
     mine.flush()
+    assert set(admin(server, "KEYS", "*")) == theirs
     assert mine.stats() == []
-    assert [len(store.stats()) for store in others[:2]] == [1, 1]
-    assert admin(server, "GET", "foreign") == b"1"
-    for store in others[:2]:
+    admin(server, "DEL", own, f"{own}foreign", f"{own}foreign:t:1", "foreign")
+    for store in others:
+        assert len(store.stats()) == 1
         store.flush()
-    assert admin(server, "DEL", "foreign") == 1
+    assert set(admin(server, "KEYS", "*")) == before
     for store in (mine, *others):
         store.close()
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskmq.transport.redis.inprocess import READS
-from taskmq.transport.redis.keys import Keys, namespaced
+from taskmq.transport.redis.keys import ALONE, NAMED, Keys, namespaced
 from taskmq.transport.redis.permission import WRITES
 from taskmq.transport.redis.scripts import library, script
 
@@ -73,3 +73,13 @@ def test_scripts_read_first_and_write_at_the_end() -> None:
 def test_every_writing_command_is_rehearsed() -> None:
     """What a user needs to be permitted is known: exactly what the scripts write with."""
     assert set(re.findall(r"(?:write|in_pieces)\('(\w+)'", library().text)) == set(WRITES)
+
+
+def test_every_key_of_the_scripts_is_known() -> None:
+    """Whatever key a script builds begins with a word that ``flush`` knows as ours."""
+    text = library().text
+    named = set(re.findall(r"(?:K2?\(|zq\((?:\w+), |of_specs\(q, |[HP] \.\. )'(\w+)[:']", text))
+    named |= set(re.findall(r"'(\w+)'", re.search(r"local own = \{(.*?)\}", text, re.DOTALL)[1]))  # type: ignore[index]
+    named |= set(re.findall(r"'(\w+)'", re.search(r"DUE = \{(.*?)\}", text)[1]))  # type: ignore[index]
+    assert {"t", "turns", "queues", "owing", "leases"} < named
+    assert named <= set(ALONE) | set(NAMED)

@@ -45,7 +45,6 @@ class RedisInspect:
     def __init__(self, runner: Runner, namespace: str, clock: Clock | None) -> None:
         self._runner = runner
         self._prefix = namespaced(runner.prefix, namespace)
-        self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
         self._watching = Watching(runner.server)
@@ -335,7 +334,7 @@ class RedisInspect:
         pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
         while True:
             cursor, keys = self._runner.command("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
-            mine = [key for key in keys if not (self._whole and key.startswith(prefix + b"@"))]
+            mine = [key for key in keys if self._keys.is_own(key)]
             if mine:
                 self._runner.command("UNLINK", *mine)
             if cursor == b"0":

@@ -12,7 +12,18 @@ No name that a user gives stands before a fixed word, so two different things ne
 
 from __future__ import annotations
 
+import re
+
 DEFAULT_PREFIX = "taskmq:"
+
+ALONE = ("queues", "live", "limits", "seq", "workers")
+NAMED = (
+    *("t", "log", "part", "key", "parked", "limit", "lock", "waiter", "wake", "line", "turns"),
+    *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
+    *("expiring", "done", "dead", "keys", "owing"),
+)
+"""The fixed words behind the prefix: those that are all, and those behind which a name follows."""
+_OURS = re.compile(rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(NAMED)}):".encode())
 
 
 def namespaced(prefix: str, namespace: str) -> str:
@@ -31,6 +42,10 @@ class Keys:
     def _of(self, what: str, name: str | bytes = "") -> bytes:
         tail = name if isinstance(name, bytes) else name.encode()
         return self.prefix + what.encode() + tail
+
+    def is_own(self, key: bytes) -> bool:
+        """Whether a key is of this prefix; not of a longer one, nor another program's that begins alike."""
+        return key.startswith(self.prefix) and _OURS.match(key, len(self.prefix)) is not None
 
     def task(self, task_id: str | bytes) -> bytes:
         """A task's record."""
