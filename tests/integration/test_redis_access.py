@@ -11,14 +11,16 @@ from urllib.parse import quote
 
 import pytest
 
+from taskmq import App
 from taskmq.errors import ConfigError, TransportError, TransportUnavailable
 from taskmq.message import Message
+from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, RedisServer, free_port, missing, old_binary
-from taskmq.transport.base import Publish, Store
+from taskmq.transport.base import Find, Maintain, Publish, Store
 from taskmq.transport.redis.connection import Server, Settings
 from taskmq.transport.redis.permission import WRITES
 from taskmq.transport.registry import open_store
-from tests.integration.redis_help import admin, message, own_server, publish, work_off
+from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
 
 both_modes = pytest.mark.parametrize("lua", ["on", "off"])
 SECRET = "p@ss:w/o#r%d?&"
@@ -269,6 +271,29 @@ def test_who_may_not_use_functions_uses_plain_scripts(guarded: RedisServer, rule
     assert work_off(store) == [m.id for m in messages]
     assert b"taskmq" not in b"".join(admin(guarded, "FUNCTION", "DUMP").split(b"\0"))
     store.close()
+
+
+@both_modes
+def test_the_rules_of_the_operators_page_are_enough(guarded: RedisServer, lua: str) -> None:
+    """A user with exactly these rules can do everything: work, wait for results, look, and flush."""
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    (rules,) = (line.split()[5:] for line in page.splitlines() if line.strip().startswith("ACL SETUSER app"))
+    url = _as_app(guarded, lua, "-@all", "resetkeys", "resetchannels", *rules)
+    with App(url) as app:
+
+        @app.task(name="h", queue="q")
+        def h() -> str:
+            return "done"
+
+        everything(app.store)
+        with app.worker(concurrency=1, pool="solo"):
+            assert h.using(priority=9).enqueue().result(timeout=20) == "done"
+        assert not app.store.watch(app.store.find(Find(queue="q", states=[TaskState.SCHEDULED])).tasks[0].id, 0.05)
+        app.store.maintain(Maintain())
+        assert app.store.checkup() is not None
+        assert app.store.stats()
+        app.store.flush()
+    assert admin(guarded, "KEYS", "*") == []
 
 
 # ── servers that are not for us ──

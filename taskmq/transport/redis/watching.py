@@ -10,6 +10,7 @@ where the server, a proxy or an ACL does not allow it, look by themselves.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -35,11 +36,17 @@ class Watching:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._pid = os.getpid()
         self._places = threading.Semaphore(CONNECTIONS)
         self._again_at = 0.0
 
     def watch(self, key: bytes, timeout: float, ended: Ended) -> bool:
         """Block until the task of this key has ended or is gone (True), or the time is over."""
+        if self._pid != os.getpid():
+            self._start_anew()
         now = time.monotonic()
         if ended(self._server.command("GETRANGE", key, 0, 0)):
             return True
