@@ -17,6 +17,7 @@ from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store
+from taskmq.transport.redis.inprocess import Transaction
 from taskmq.transport.registry import open_store
 from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
 
@@ -286,3 +287,24 @@ def test_eight_processes_claim_each_task_once(kind: Kind, lua: str) -> None:
     assert Counter(done) == Counter(wanted)
     store.flush()
     store.close()
+
+
+def test_a_large_claim_is_not_starved_by_quick_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody is quicker every time, a claim asks for less and less, and says that there is more."""
+    url = redis_server("redis").url("starved:", lua="off")
+    store, quick = open_store(url), open_store(redis_server("redis").url("starved:"))
+    publish(store, 200)
+    commit = Transaction.commit
+
+    def overtaken(self: Transaction) -> bool:
+        if any(len(write) > 40 for write in self._writes):
+            publish(quick)
+        return commit(self)
+
+    monkeypatch.setattr(Transaction, "commit", overtaken)
+    reserved = store.reserve(Reserve(queues=["q"], limit=200, worker="w"))
+    assert 1 <= len(reserved.deliveries) < 25
+    assert reserved.more
+    store.flush()
+    store.close()
+    quick.close()

@@ -30,6 +30,8 @@ from taskmq.transport.redis.connection import Server, exchange
 from taskmq.transport.redis.scripts import Script, library
 
 TRIES = 200
+PATIENT = 3
+"""After so many tries a claim asks for half: a long one loses against short publishes again and again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
 REMEMBERED = 64
 """Most reads that are made ahead, and most sets of queues for which they are remembered."""
@@ -104,7 +106,10 @@ class InProcess:
     def _run(self, interpreter: Interpreter, script: Script, args: list[bytes], again: bool) -> Any:
         topic = (script.name, _topic(script.name, args))
         lost = 0
+        modest = False
         for attempt in range(TRIES):
+            if script.name == "reserve" and attempt % PATIENT == PATIENT - 1 and args[2] != b"1":
+                args, modest = [*args[:2], b"%d" % (int(args[2]) // 2), *args[3:]], True
             transaction = Transaction(self.server)
             try:
                 with self.server.connection() as connection:
@@ -127,7 +132,7 @@ class InProcess:
                 self._ahead.clear()
             self._ahead[topic] = transaction.steady(len(args[0]))
             if done:
-                return reply
+                return [b"1", *reply[1:]] if modest else reply  # there may be more: it was not asked for all
             time.sleep(random.random() * min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
         raise TransportUnavailable(
             f"{self.server.settings.shown}: others changed the same queues {TRIES} times in a row; nothing happened"
