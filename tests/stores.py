@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from taskmq.testing.clock import FakeClock
 from taskmq.testing.redis_cluster import redis_cluster
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.transport.base import Store
+from taskmq.transport.redis.connection import Server, Settings
 from taskmq.transport.registry import open_store
 
 Factory = Callable[[FakeClock, Path], Store]
@@ -24,10 +26,19 @@ def _redis_cluster(kind: Kind, clock: FakeClock, place: Path, **options: Any) ->
     return open_store(redis_cluster(kind).url(f"{place.name}:", **options), clock=clock)
 
 
+def _plain(clock: FakeClock, place: Path) -> Store:
+    """As a user who may not use functions, so that every script is sent by EVALSHA."""
+    server = redis_server("redis")
+    with closing(Server(Settings(server.url()))) as boss:
+        boss.command("ACL", "SETUSER", "plain", "on", ">plain", "~*", "&*", "+@all", "-function", "-fcall")
+    return open_store(server.url(f"{place.name}:").replace("unix://", "unix://plain:plain@"), clock=clock)
+
+
 STORES: dict[str, Factory] = {
     "memory": lambda clock, place: open_store("memory://", clock=clock),
     "sqlite": lambda clock, place: open_store(f"sqlite:///{place}/q.db?synchronous=off", clock=clock),
     "redis": partial(_redis, "redis"),
+    "redis-plain": _plain,
     "redis-nolua": partial(_redis, "redis", lua="off"),
     "valkey": partial(_redis, "valkey"),
     "valkey-nolua": partial(_redis, "valkey", lua="off"),

@@ -409,7 +409,7 @@ def test_a_queue_with_a_brace_is_refused(store: RedisClusterTransport) -> None:
 def test_cluster_mode_is_never_guessed() -> None:
     """A node of a cluster without cluster=1, and a plain server with it, each say what to change."""
     port = redis_cluster("redis").nodes[0].port
-    with pytest.raises(ConfigError, match="add cluster=1 to the URL"):
+    with pytest.raises(ConfigError, match=r"add \?cluster=1 to the URL"):
         open_store(f"redis://127.0.0.1:{port}").stats()
     plain = free_port()
     server = RedisServer("redis", "--port", str(plain), "--bind", "127.0.0.1")

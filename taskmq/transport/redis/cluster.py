@@ -366,7 +366,7 @@ class RedisClusterTransport(RedisTransport):
             cursor = b"0"
             while True:
                 cursor, keys = self._cluster.server(address).command(*self._scan(cursor))
-                self._commands([("UNLINK", key) for key in self._mine(keys)])
+                self._commands([("UNLINK", key) for key in keys if self._keys.is_own(key)])
                 if cursor == b"0":
                     break
 

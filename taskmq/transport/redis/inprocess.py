@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
 from taskmq.transport.redis.connection import Server, Settings, exchange
@@ -34,6 +35,8 @@ from taskmq.transport.redis.runner import OneServer
 from taskmq.transport.redis.scripts import Call, library
 
 TRIES = 200
+PATIENT = 3
+"""After so many tries a claim asks for half: a long one loses against short publishes again and again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
 REMEMBERED = 64
 """Most reads that are made ahead, and most sets of queues for which they are remembered."""
@@ -70,9 +73,12 @@ class Engine:
         self._mutex = threading.Lock()
         self._idle: list[Interpreter] = []
         self._ahead: dict[tuple[str, bytes, Any], tuple[Read, ...]] = {}
+        self._permitted: WeakSet[Server] = WeakSet()
 
     def run(self, server: Server, call: Call, again: bool) -> Any:
         """A script's reply. ``again``: it may be run a second time when the reply to its EXEC is lost."""
+        if server not in self._permitted:
+            self._ask_permission(server)
         with self._mutex:
             interpreter = self._idle.pop() if self._idle else None
         interpreter = interpreter or Interpreter(self._new_runtime())
@@ -82,18 +88,29 @@ class Engine:
             with self._mutex:
                 self._idle.append(interpreter)
 
+    def _ask_permission(self, server: Server) -> None:
+        """Transactions must be there: where MULTI is refused, what stands behind it would be done piece by piece."""
+        with server.connection() as connection:
+            for reply in exchange(server.settings.shown, connection, [("MULTI",), ("EXEC",)]):
+                if isinstance(reply, Exception):
+                    raise server.error(reply)
+        self._permitted.add(server)
+
     def _run(self, server: Server, interpreter: Interpreter, call: Call, again: bool) -> Any:
         name, args = call.script.name, call.args
         start = call.keys[0][: -len("state")] if call.keys else args[0]
         topic = (name, start, _topic(name, args))
         lost = 0
+        modest = False
         for attempt in range(TRIES):
+            if name == "reserve" and not call.keys and attempt % PATIENT == PATIENT - 1 and args[2] != b"1":
+                args, modest = [*args[:2], b"%d" % (int(args[2]) // 2), *args[3:]], True
             transaction = Transaction(server)
             try:
                 with server.connection() as connection:
                     transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(name, args, start)])
                     try:
-                        reply = interpreter.run(call, transaction)
+                        reply = interpreter.run(call._replace(args=args), transaction)
                         done = transaction.commit()
                     except (TaskMQError, Redirected):
                         raise
@@ -110,7 +127,7 @@ class Engine:
                 self._ahead.clear()
             self._ahead[topic] = transaction.steady(len(start))
             if done:
-                return reply
+                return [b"1", *reply[1:]] if modest else reply  # there may be more: it was not asked for all
             time.sleep(random.random() * min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
         raise TransportUnavailable(
             f"{server.settings.shown}: others changed the same queues {TRIES} times in a row; nothing happened"

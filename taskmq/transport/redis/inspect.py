@@ -10,7 +10,6 @@ full.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,10 +26,10 @@ from taskmq.transport.redis.keys import WORKERS, Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner
 from taskmq.transport.redis.scripts import Call, Script, script
+from taskmq.transport.redis.watching import Watching
 
 PAGE = 1000
 """How much is read in one exchange."""
-FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
 _ID = 11
 """Where the id begins in what lines and sets know of a task."""
@@ -53,9 +52,9 @@ class RedisInspect:
     def __init__(self, runner: Runner, namespace: str, clock: Clock | None) -> None:
         self._runner = runner
         self._prefix = namespaced(runner.settings.prefix, namespace)
-        self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
+        self._watching = Watching(runner)
         self._seen: set[frozenset[str]] = set()
         """Sets of many queues that were claimed from, so that each of those queues is there."""
 
@@ -240,20 +239,8 @@ class RedisInspect:
 
     def watch(self, task_id: str, timeout: float) -> bool:
         """Block until the task has ended or is gone."""
-        deadline = time.monotonic() + timeout
-        pause = FIRST_LOOK
-        while not self._has_ended(task_id):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, LAST_LOOK)
-        return True
-
-    def _has_ended(self, task_id: str) -> bool:
         (home,) = self._homes_of([task_id])
-        state = None if home is None else self._runner.command("GETRANGE", self._at(home).task(task_id), 0, 0)
-        return not state or state.decode() in records.ENDED
+        return home is None or self._watching.watch(self._at(home).task(task_id), timeout, _has_ended)
 
     # ── queues ──
 
@@ -415,7 +402,7 @@ class RedisInspect:
         cursor = b"0"
         while True:
             cursor, keys = self._runner.command(*self._scan(cursor))
-            if mine := self._mine(keys):
+            if mine := [key for key in keys if self._keys.is_own(key)]:
                 self._runner.command("UNLINK", *mine)
             if cursor == b"0":
                 return
@@ -426,9 +413,10 @@ class RedisInspect:
         pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
         return "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE
 
-    def _mine(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Those that are of this namespace."""
-        return [key for key in keys if not (self._whole and key.startswith(self._prefix.encode() + b"@"))]
+
+def _has_ended(letter: bytes) -> bool:
+    """Whether a record's first letter, or none, is that of a task that has ended."""
+    return not letter or letter.decode() in records.ENDED
 
 
 def _matches(record: Record, params: Find, now: int) -> bool:

@@ -18,9 +18,26 @@ below are literal, and what stands in them decides the slot.
 
 from __future__ import annotations
 
+import re
+
 DEFAULT_PREFIX = "taskmq:"
 WORKERS = "*workers"
 WAKE = "*wake"
+
+ALONE = ("queues", "live", "limits", "seq", "workers")
+NAMED = (
+    *("t", "log", "part", "key", "parked", "limit", "lock", "wake", "line", "turns"),
+    *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
+    *("expiring", "done", "dead", "keys", "owing"),
+)
+"""The fixed words behind the prefix: those that are all, and those behind which a name follows."""
+_OURS = re.compile(
+    (
+        rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(NAMED)}):"
+        rf"|\{{.*\}}:(?:{'|'.join((*ALONE, *NAMED, 'waiting'))})(?:\Z|:)|\{{\*wake\}}:"
+    ).encode(),
+    re.DOTALL,
+)
 
 
 def lock_home(name: str) -> str:
@@ -46,6 +63,10 @@ class Keys:
     def declared(self) -> tuple[bytes, ...]:
         """What a script is called with: nothing, or in a cluster a key that says where, and one that never exists."""
         return (self._start + b"state", self._start + b"nothing") if self._home else ()
+
+    def is_own(self, key: bytes) -> bool:
+        """Whether a key is of this prefix; not of a longer one, nor another program's that begins alike."""
+        return key.startswith(self.prefix) and _OURS.match(key, len(self.prefix)) is not None
 
     def task(self, task_id: str | bytes) -> bytes:
         """A task's record."""

@@ -38,7 +38,6 @@ from redis.exceptions import (
     AskError,
     ClusterDownError,
     MovedError,
-    NoScriptError,
     ReadOnlyError,
     TryAgainError,
 )
@@ -46,7 +45,7 @@ from redis.exceptions import (
 from taskmq.errors import OutcomeUnknown, TransportError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup_cluster
-from taskmq.transport.redis.connection import Command, Server, Settings, receive, send
+from taskmq.transport.redis.connection import Command, Server, Settings, Way, receive, send
 from taskmq.transport.redis.scripts import Call
 
 SLOTS = 16384
@@ -90,7 +89,7 @@ class Pauses:
 class Step:
     """A command on its way, and at last its reply."""
 
-    __slots__ = ("asked", "call", "command", "reply", "slot", "whole")
+    __slots__ = ("asked", "call", "command", "reply", "slot", "way")
 
     def __init__(self, slot: int | None, command: Command = (), call: Call | None = None) -> None:
         """``slot``: where its keys are, None if it has none."""
@@ -98,12 +97,12 @@ class Step:
         self.command = command
         self.call = call
         self.asked: Address | None = None
-        self.whole = False
+        self.way: Way = "library"
         self.reply: Any = None
 
     def words(self, server: Server) -> list[Command]:
         """What is sent to this server."""
-        command = self.command if self.call is None else server.script_command(self.call, whole=self.whole)
+        command = self.command if self.call is None else server.script_command(self.call, self.way)
         return [command] if self.asked is None else [("ASKING",), command]
 
 
@@ -144,6 +143,10 @@ class Cluster:
             raise step.reply
         if isinstance(step.reply, REDIRECTIONS):
             self._redirected(step)
+
+    def server_of(self, key: bytes) -> Server:
+        """The master that has a key."""
+        return self.server_at(key_slot(key))
 
     def on_masters(self, command: Command) -> dict[Address, Any]:
         """A command's reply from every master."""
@@ -199,10 +202,11 @@ class Cluster:
         if isinstance(reply, TransportUnavailable) or (isinstance(reply, OutcomeUnknown) and again):
             self._forget_table()
             return True
-        if isinstance(reply, NoScriptError) and not step.whole:
-            step.whole = True
-            return False
-        return False if self._server_of(step).is_taught(reply) else None
+        way = None if step.call is None else self._server_of(step).next_way(reply)
+        if way is None:
+            return None
+        step.way = way
+        return False
 
     def _redirected(self, step: Step) -> bool:
         """Go where a node said; returns whether to wait first."""
@@ -254,6 +258,8 @@ class Cluster:
         self.round_trips += 1
 
     def _send(self, server: Server, group: Sequence[Step]) -> tuple[Any, int]:
+        if any(step.call and step.call.script.writes for step in group):
+            server.ask_permission()
         commands = [command for step in group for command in step.words(server)]
         if self._confirmed(group):
             commands.append(("WAIT", self.settings.min_replicas, CONFIRM_MS))
