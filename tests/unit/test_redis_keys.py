@@ -78,7 +78,7 @@ def test_every_writing_command_is_rehearsed() -> None:
 def test_every_key_of_the_scripts_is_known() -> None:
     """Whatever key a script builds begins with a word that ``flush`` knows as ours."""
     text = library().text
-    named = set(re.findall(r"(?:K2?\(|zq\((?:\w+), |of_specs\(q, |[HP] \.\. )'(\w+)[:']", text))
+    named = set(re.findall(r"(?:K2?\(|of_partition\(line, |zq\((?:\w+), |of_specs\(q, |[HP] \.\. )'(\w+)[:']", text))
     named |= set(re.findall(r"'(\w+)'", re.search(r"local own = \{(.*?)\}", text, re.DOTALL)[1]))  # type: ignore[index]
     named |= set(re.findall(r"'(\w+)'", re.search(r"DUE = \{(.*?)\}", text)[1]))  # type: ignore[index]
     assert {"t", "turns", "queues", "owing", "leases"} < named

@@ -466,7 +466,7 @@ _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...]
     (
         "CLUSTERDOWN",
         TransportUnavailable,
-        "is a node of a cluster that is not in order, some slots have no master (and a cluster needs ?cluster=1)",
+        "is a node of a cluster that is not in order: some slots have no master; if the URL does not, add ?cluster=1",
     ),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),

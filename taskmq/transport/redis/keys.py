@@ -28,13 +28,13 @@ ALONE = ("queues", "live", "limits", "seq", "workers")
 NAMED = (
     *("t", "log", "part", "key", "parked", "limit", "lock", "wake", "line", "turns"),
     *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
-    *("expiring", "done", "dead", "keys", "owing"),
+    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting"),
 )
 """The fixed words behind the prefix: those that are all, and those behind which a name follows."""
 _OURS = re.compile(
     (
         rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(NAMED)}):"
-        rf"|\{{.*\}}:(?:{'|'.join((*ALONE, *NAMED, 'waiting'))})(?:\Z|:)|\{{\*wake\}}:"
+        rf"|\{{.*\}}:(?:{'|'.join((*ALONE, *NAMED))})(?:\Z|:)|\{{\*wake\}}:"
     ).encode(),
     re.DOTALL,
 )

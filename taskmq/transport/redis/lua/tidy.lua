@@ -31,10 +31,11 @@ for _ = 1, most do
   write('DEL', key_name(q.name, key))
 end
 
--- Virtual time grows one turn a round, and must stay below one priority in a turn's score: long before, all begins anew.
+-- Virtual time grows one turn a round, and must stay below one priority in a turn's score: long before, all goes back, but
+-- not to zero, where those that wait behind it at a lower priority would meet.
 if q.v > 2 ^ 48 and q.aging == 0 then
-  local by = q.v
-  q.v, q.j, q.plain.tag, q.dirty = 0, max(0, q.j - by), max(0, q.plain.tag - by), true
+  local by = q.v - 2 ^ 47
+  q.v, q.j, q.plain.tag, q.dirty = 2 ^ 47, max(0, q.j - by), max(0, q.plain.tag - by), true
   local states = redis.call('HGETALL', K('flows', q.name))
   for i = 1, #states, 2 do
     q.read_texts[states[i]] = states[i + 1]
