@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from bench.common import figure, fill, message
-from bench.place import Place
+from bench.place import DEFAULT, Place
 from taskmq.message import Message
 
 
@@ -32,4 +32,4 @@ def main(kind: str, tasks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "redis", int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)
+    main(sys.argv[1] if len(sys.argv) > 1 else DEFAULT, int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)

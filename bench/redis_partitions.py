@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from bench.common import alternate, fill, message, report, seconds, work_off
-from bench.place import Place
+from bench.place import DEFAULT, Place
 from bench.source_library import SourceLibrary
 
 ROUNDS = 5
@@ -54,7 +54,7 @@ def against_source(kind: str, checkout: Path, many: int, prefetch: int = 5) -> N
 
 def main(arguments: list[str]) -> None:
     """Print the figures."""
-    kind = arguments[0] if arguments else "redis"
+    kind = arguments[0] if arguments else DEFAULT
     few_and_many(kind, int(arguments[1]) if len(arguments) > 1 else 1_000_000)
     if len(arguments) > 2:
         against_source(kind, Path(arguments[2]), int(arguments[3]) if len(arguments) > 3 else 10_000)

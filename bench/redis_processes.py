@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from bench.common import acknowledge, alternate, claim, figure, fill, message, report
-from bench.place import Place
+from bench.place import DEFAULT, Place
 from bench.source_library import SourceLibrary
 from taskmq.transport.registry import open_store
 
@@ -86,7 +86,7 @@ if __name__ == "__main__":
         work(sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
     else:
         main(
-            sys.argv[1] if len(sys.argv) > 1 else "redis",
+            sys.argv[1] if len(sys.argv) > 1 else DEFAULT,
             int(sys.argv[2]) if len(sys.argv) > 2 else 40_000,
             sys.argv[3] if len(sys.argv) > 3 else None,
         )

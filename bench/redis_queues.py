@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bench.common import acknowledge, alternate, fill, message, report, seconds
-from bench.place import Place
+from bench.place import DEFAULT, Place
 from taskmq.message import Delivery
 from taskmq.transport.base import Reserve, Store
 
@@ -45,7 +45,7 @@ def main(kind: str, count: int, rounds: int) -> None:
 
 if __name__ == "__main__":
     main(
-        sys.argv[1] if len(sys.argv) > 1 else "redis",
+        sys.argv[1] if len(sys.argv) > 1 else DEFAULT,
         int(sys.argv[2]) if len(sys.argv) > 2 else 1000,
         int(sys.argv[3]) if len(sys.argv) > 3 else 200,
     )

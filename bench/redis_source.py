@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import redis_processes
 from bench.common import alternate, fill, message, report, seconds, work_off
-from bench.place import Place
+from bench.place import DEFAULT, Place
 from bench.source_library import SourceLibrary
 from taskmq.transport.base import Store
 
@@ -80,6 +80,6 @@ if __name__ == "__main__":
         sys.exit("give the path of a checkout of Rinsvent/smart-redis-queue")
     main(
         Path(sys.argv[1]),
-        sys.argv[2] if len(sys.argv) > 2 else "redis",
+        sys.argv[2] if len(sys.argv) > 2 else DEFAULT,
         int(sys.argv[3]) if len(sys.argv) > 3 else 20_000,
     )

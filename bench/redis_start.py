@@ -12,7 +12,7 @@ import sys
 
 from bench.common import figure, folder
 from bench.idle import other_process
-from bench.place import Place
+from bench.place import DEFAULT, Place
 
 
 def main(kind: str, tasks: int, duration: float, crowds: list[int]) -> None:
@@ -33,7 +33,7 @@ def main(kind: str, tasks: int, duration: float, crowds: list[int]) -> None:
 
 if __name__ == "__main__":
     main(
-        sys.argv[1] if len(sys.argv) > 1 else "redis",
+        sys.argv[1] if len(sys.argv) > 1 else DEFAULT,
         int(sys.argv[2]) if len(sys.argv) > 2 else 500,
         float(sys.argv[3]) if len(sys.argv) > 3 else 10.0,
         [int(arg) for arg in sys.argv[4:]] or [1, 16],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from bench.common import fill, message, seconds, work_off
-from bench.place import Place
+from bench.place import DEFAULT, Place
 
 BATCHES = (1, 10, 100)
 
@@ -32,7 +32,7 @@ def main(kind: str, lua: str, tasks: int) -> None:
 
 if __name__ == "__main__":
     main(
-        sys.argv[1] if len(sys.argv) > 1 else "redis",
+        sys.argv[1] if len(sys.argv) > 1 else DEFAULT,
         sys.argv[2] if len(sys.argv) > 2 else "on",
         int(sys.argv[3]) if len(sys.argv) > 3 else 20_000,
     )
