@@ -42,17 +42,21 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# About fifteen minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent
-bench: $(VENV)/ready  ## every figure of docs/benchmarks.md, measured on this machine
+# About twenty-five minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent. By hand, because they
+# make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source.
+REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_due
+bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \
+		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
+	@for name in $(REDIS) "worker_noop redis" "urgent redis"; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases
 	$(BIN)/towncrier build --yes
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Anew whenever the dependencies change. A half-made environment has no "ready" and is completed by the next make.

@@ -34,6 +34,7 @@ from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
+    PUBLISH_BATCH,
     Capabilities,
     Extend,
     Maintain,
@@ -89,14 +90,26 @@ class RedisTransport(RedisInspect):
         return self._publishes.call(params.messages) if params.messages else []
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
-        """Publishes that come together share a round trip; each is stored or refused for itself."""
-        scripts = [self._call(PUBLISH, *records.Batch(call.wish).args(), home="") for call in calls]
-        answers = self._replies(scripts, again=True)
-        for call, answer in zip(calls, answers, strict=True):
+        """Publishes that come together share a script; where it refuses one, each is stored or refused for itself."""
+        together = [message for call in calls for message in call.wish]
+        if len(calls) > 1 and len(together) <= PUBLISH_BATCH:
+            (answer,) = self._publish_each([together])
+            if not _refused(answer):
+                for call in calls:
+                    call.answer(receipts(call.wish, answer[: len(call.wish)]))
+                    answer = answer[len(call.wish) :]
+                return
+        for call, answer in zip(calls, self._publish_each([call.wish for call in calls]), strict=True):
             try:
                 call.answer(receipts(call.wish, answer))
             except TaskMQError as error:
                 call.error = error
+
+    def _publish_each(self, batches: Sequence[Sequence[Message]]) -> list[Any]:
+        """The script's answer to each batch, which is stored whole or not at all."""
+        return self._replies(
+            [self._call(PUBLISH, *records.Batch(batch).args(), home="") for batch in batches], again=True
+        )
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
@@ -229,12 +242,16 @@ class RedisTransport(RedisInspect):
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
     """What a publish answered; raises what it refused."""
-    if answer and answer[0][:1] == b"!":
+    if _refused(answer):
         raise _refusal(answer)
     return [
         Receipt(holder.decode(), duplicate=True) if holder else Receipt(message.id, duplicate=False)
         for message, holder in zip(messages, answer, strict=True)
     ]
+
+
+def _refused(answer: Sequence[bytes]) -> bool:
+    return bool(answer) and answer[0][:1] == b"!"
 
 
 def _refusal(answer: Sequence[bytes]) -> TaskMQError:
