@@ -274,7 +274,11 @@ function reap(q, most)
   end
   for i = 1, #ids do
     local t = task(ids[i])
-    if t and t.st == 'R' and not lose(q, t, blamed) then more = true end
+    if not t then -- somebody has deleted its record
+      zrem(zq(q, 'leases'), page[i][1])
+    elseif t.st == 'R' and not lose(q, t, blamed) then
+      more = true
+    end
   end
   return #ids, more
 end

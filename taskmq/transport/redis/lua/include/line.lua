@@ -186,6 +186,7 @@ end
 function promote(q, most)
   most = most or BATCH
   if not q.due or q.due > now then return 0, false end
+  if effort >= BATCH then return 0, true end
   local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
   local entries, done = walk({delayed, retries, blocks}, 1, HALF), 0
   while done < most and effort < BATCH do
