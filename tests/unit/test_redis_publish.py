@@ -14,7 +14,8 @@ from taskmq.queue import QueueConfig
 from taskmq.testing.servers import redis_server
 from taskmq.transport.base import Reserve
 from taskmq.transport.group import Call
-from taskmq.transport.redis.transport import RedisTransport, open_url
+from taskmq.transport.redis.open import open_url
+from taskmq.transport.redis.transport import RedisTransport
 
 
 @pytest.fixture(params=["on", "off"])
