@@ -23,7 +23,7 @@ class Place:
 
     def __init__(self, kind: Kind = DEFAULT, lua: str = "on") -> None:
         port = _free_port()
-        self.server = RedisServer(kind, "--port", str(port))
+        self.server = RedisServer(kind, "--bind", "127.0.0.1", "--port", str(port))
         self.lua = lua
         self.tcp = f"redis://127.0.0.1:{port}/0"
         self.raw = Server(Settings(self.server.url()))
