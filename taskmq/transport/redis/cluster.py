@@ -156,15 +156,15 @@ class RedisClusterTransport(RedisTransport):
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        homes = [self._home_of(call) for call in calls]
-        self._enlist({home for home, call in zip(homes, calls, strict=True) if call.script.writes} - self._enlisted)
+        self._enlist({call.home for call in calls if call.script.writes} - self._enlisted)
         answers = self._cluster.scripts(calls, again=again)
-        self._enlist({home for home, (_, _, begun) in zip(homes, answers, strict=True) if begun})
-        self._push({home: woken for home, (_, woken, _) in zip(homes, answers, strict=True) if woken})
+        begun = {call.home for call, (_, _, begun) in zip(calls, answers, strict=True) if begun}
+        woken = {call.home: woken for call, (_, woken, _) in zip(calls, answers, strict=True) if woken}
+        if begun:
+            self._enlist(begun)
+        if woken:
+            self._push(woken)
         return [reply for reply, _, _ in answers]
-
-    def _home_of(self, call: Call) -> str:
-        return call.keys[0][len(self._prefix.encode()) + 1 : -len(b"}:state")].decode()
 
     def _enlist(self, queues: set[str]) -> None:
         """Add queues to the index: before they are used first, and again if somebody has deleted them meanwhile."""
@@ -179,11 +179,10 @@ class RedisClusterTransport(RedisTransport):
         for queue, count in woken.items():
             tokens = self._wakeup.list_of(queue)
             commands += [("RPUSH", tokens, *["1"] * count), ("LTRIM", tokens, 0, TOKENS - 1)]
-        if commands:
-            try:
-                self._runner.commands(commands)
-            except (OutcomeUnknown, TransportUnavailable):
-                pass  # who waits looks by himself every second
+        try:
+            self._runner.commands(commands)
+        except (OutcomeUnknown, TransportUnavailable):
+            pass  # who waits looks by himself every second
 
     # ── the hot path ──
 
@@ -244,12 +243,12 @@ class RedisClusterTransport(RedisTransport):
     def _looks(self, params: Reserve, n: int) -> list[Call]:
         """What a claim begins with: a look at each queue, or the claim itself when there is only one."""
         queues = list(dict.fromkeys(params.queues))
-        how = "peek" if len(queues) > 1 else ""
-        return [self._claim_call(params, queue, n, how) for queue in queues]
+        args = self._args(self._claim_args(params, n, plan="peek" if len(queues) > 1 else ""))
+        return [self._claim_call(args, queue) for queue in queues]
 
-    def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
-        args = self._reserve_args(params, (queue,), n, plan, batch)
-        return self._call(RESERVE, *args, home=self._home(queue))
+    def _claim_call(self, args: Sequence[Any], queue: str) -> Call:
+        home = self._home(queue)
+        return Call(RESERVE, [*args, queue], self._at(home).declared, home)
 
     def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
         queues = list(dict.fromkeys(params.queues))
@@ -269,7 +268,10 @@ class RedisClusterTransport(RedisTransport):
             told = plans(peeked, picks, left)
             if not told:
                 break
-            calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
+            calls = [
+                self._claim_call(self._args(self._claim_args(params, left, plan=plan, batch=batch)), name)
+                for name, plan in told.items()
+            ]
             answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
             more = more or any(answer.more for answer in answers.values())
             given = {name: iter(answer.deliveries) for name, answer in answers.items()}

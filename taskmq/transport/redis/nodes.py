@@ -31,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from redis.crc import key_slot
@@ -370,7 +371,8 @@ class _Replying(suppress):
         return super().__exit__(*what)
 
 
-def slot_of(keys: Sequence[bytes]) -> int:
+@lru_cache(maxsize=4096)
+def slot_of(keys: tuple[bytes, ...]) -> int:
     """The one slot of these keys; raises TransportError if there are several."""
     slots = {key_slot(key) for key in keys}
     if len(slots) != 1:
@@ -383,7 +385,7 @@ def _slot_of_command(command: Command) -> int | None:
     if name in _OF_NO_KEY:
         return None
     keys = command[1:-1] if name == "BLPOP" else command[1:] if name in _OF_MANY_KEYS else command[1:2]
-    return slot_of([key if isinstance(key, bytes) else str(key).encode() for key in keys])
+    return slot_of(tuple(key if isinstance(key, bytes) else str(key).encode() for key in keys))
 
 
 def _masters(shards: Sequence[Any], host: str) -> list[Address | None]:
