@@ -4,9 +4,9 @@ Inside a queue nothing differs from a single server: the same scripts, one slot 
 do, since it sees one queue only:
 
 Claiming from several queues
-    Look at all of them, choose with the one rule, claim (peeked.py): two round trips whatever the number of queues,
-    because the nodes are asked together. What is due enters its line when it is looked at, so work is found with no
-    maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
+    Look at all of them (looks.py), choose with the one rule (peeked.py), claim: two round trips whatever the number of
+    queues, because the nodes are asked together. What is due enters its line when it is looked at, so work is found
+    with no maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
 Publishing to several queues
     All or none within a queue. A conflict or a full queue refuses its own tasks only, and the error says what was
     stored.
@@ -50,6 +50,8 @@ from taskmq.transport.group import Call as Wish
 from taskmq.transport.redis import records
 from taskmq.transport.redis.inspect import PURGE, REPLAY
 from taskmq.transport.redis.keys import Keys
+from taskmq.transport.redis.looks import Look, Looks
+from taskmq.transport.redis.looks import Wish as Asked
 from taskmq.transport.redis.nodes import Cluster
 from taskmq.transport.redis.peeked import Peeked, choose_from, plans
 from taskmq.transport.redis.scripts import Call, script
@@ -106,6 +108,7 @@ class RedisClusterTransport(RedisTransport):
         super().__init__(runner, namespace, clock)
         self._cluster = runner
         self._keys_of: dict[str, Keys] = {}
+        self._looks = Looks(self._at, clock)
         self._enlisted: set[str] = set()
         """Queues that this object has seen in the index of queues, or put there."""
         self._queue_of: dict[str, str] = {}
@@ -157,7 +160,20 @@ class RedisClusterTransport(RedisTransport):
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         self._enlist({call.home for call in calls if call.script.writes} - self._enlisted)
-        answers = self._cluster.scripts(calls, again=again)
+        return self._heed(calls, self._cluster.scripts(calls, again=again))
+
+    def _mixed(self, wishes: Sequence[Asked]) -> list[Any]:
+        """The replies of scripts and of commands in between."""
+        calls = [wish for wish in wishes if isinstance(wish, Call)]
+        self._enlist({call.home for call in calls} - self._enlisted)
+        answers = self._cluster.mixed(wishes)
+        replies = iter(
+            self._heed(calls, [answer for wish, answer in zip(wishes, answers, strict=True) if isinstance(wish, Call)])
+        )
+        return [next(replies) if isinstance(wish, Call) else answers[i] for i, wish in enumerate(wishes)]
+
+    def _heed(self, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
+        """The scripts' own replies; what stands beside them is done."""
         begun = {call.home for call, (_, _, begun) in zip(calls, answers, strict=True) if begun}
         woken = {call.home: woken for call, (_, woken, _) in zip(calls, answers, strict=True) if woken}
         if begun:
@@ -219,72 +235,102 @@ class RedisClusterTransport(RedisTransport):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._claim(params, None)
+        return self.settle_and_reserve(Settle(items=[]), params)[1]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
-        return self.settle_and_reserve(params, None)[0]
+        parts = _by_queue([item.delivery for item in params.items])
+        return _settled(params, parts, self._replies(self._settle_calls(params, parts)))
 
-    def settle_and_reserve(self, settle: Settle, reserve: Reserve | None) -> tuple[list[bool], Any]:
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both; the looks at the queues travel with what is settled."""
-        by_queue = _by_queue([item.delivery for item in settle.items])
-        calls = [
+        parts = _by_queue([item.delivery for item in settle.items])
+        calls = self._settle_calls(settle, parts)
+        queues = list(dict.fromkeys(reserve.queues))
+        looks = [self._look(reserve, queue, reserve.limit, alone=len(queues) == 1) for queue in queues]
+        replies = self._mixed([*calls, *(wish for look in looks for wish in look.wishes)])
+        answers = _settled(settle, parts, replies[: len(calls)])
+        if len(looks) == 1:
+            return answers, self._claimed(reserved(replies[-1]))
+        try:
+            return answers, self._claim(reserve, looks, replies[len(calls) :])
+        except (OutcomeUnknown, TransportUnavailable):
+            if not calls:
+                raise
+            return answers, Reserved(deliveries=[], more=True)  # what was settled must be told
+
+    def _settle_calls(self, settle: Settle, parts: Mapping[str, Sequence[int]]) -> list[Call]:
+        return [
             self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
-            for queue, part in by_queue.items()
+            for queue, part in parts.items()
         ]
-        looks = [] if reserve is None else self._looks(reserve, reserve.limit)
-        replies = self._replies([*calls, *looks])
-        answers: list[bool] = [False] * len(settle.items)
-        for part, reply in zip(by_queue.values(), replies, strict=False):
-            for i, answer in zip(part, accepted(reply), strict=True):
-                answers[i] = answer
-        return answers, None if reserve is None else self._claim(reserve, replies[len(calls) :])
 
-    def _looks(self, params: Reserve, n: int) -> list[Call]:
-        """What a claim begins with: a look at each queue, or the claim itself when there is only one."""
-        queues = list(dict.fromkeys(params.queues))
-        args = self._args(self._claim_args(params, n, plan="peek" if len(queues) > 1 else ""))
-        return [self._claim_call(args, queue) for queue in queues]
+    def _look(self, params: Reserve, queue: str, n: int, *, alone: bool = False, simple: bool = True) -> Look:
+        """What a claim begins with: a look at the queue, or the claim itself when it is the only one."""
+        if simple and not alone and params.handlers is None and params.keys:
+            look = self._looks.simple(self._home(queue), n)
+            if look is not None:
+                return look
+        return Look(queue, [self._claim_call(params, queue, n, "" if alone else "peek")], 0)
 
-    def _claim_call(self, args: Sequence[Any], queue: str) -> Call:
-        home = self._home(queue)
-        return Call(RESERVE, [*args, queue], self._at(home).declared, home)
+    def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
+        args = [*self._claim_args(params, n, plan=plan, batch=batch), queue]
+        return self._call(RESERVE, *args, home=self._home(queue))
 
-    def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
-        queues = list(dict.fromkeys(params.queues))
-        if len(queues) <= 1:
-            (answer,) = looks or self._replies(self._looks(params, params.limit))
-            return self._claimed(reserved(answer))
+    def _claim(self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any]) -> Reserved:
         deliveries: list[Any] = []
-        more, dues = False, []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
+        more, due, left = False, None, params.limit
         for _ in range(ROUNDS):
-            left = params.limit - len(deliveries)
-            looks = looks or self._replies(self._looks(params, left))
-            peeked = [Peeked(name, look) for name, look in zip(queues, looks, strict=True) if len(look) > 2]
-            more = any(look[0] == b"1" for look in looks)
-            dues = [int(look[1]) for look in looks if look[1]]
+            peeked, more, due = self._read(params, looks, replies, left)
             picks = choose_from(peeked, left)
             told = plans(peeked, picks, left)
             if not told:
-                break
-            calls = [
-                self._claim_call(self._args(self._claim_args(params, left, plan=plan, batch=batch)), name)
-                for name, plan in told.items()
-            ]
+                if not any(look.lines for look in looks):
+                    break
+                looks = [self._look(params, look.queue, left, simple=False) for look in looks]
+                replies = self._mixed([wish for look in looks for wish in look.wishes])
+                continue  # nothing is in line: what is due, and when?
+            calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
             answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
             more = more or any(answer.more for answer in answers.values())
             given = {name: iter(answer.deliveries) for name, answer in answers.items()}
             found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
             deliveries += found
+            left -= len(found)
             if len(found) == len(picks):
                 break
-            looks = None
+            looks = [self._look(params, look.queue, left) for look in looks]
+            replies = self._mixed([wish for look in looks for wish in look.wishes])
         else:
             more = True
-        return self._claimed(
-            Reserved(deliveries=deliveries, more=more, next_due=min(dues) if dues and not deliveries else None)
-        )
+        return self._claimed(Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due))
+
+    def _read(
+        self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any], n: int
+    ) -> tuple[list[Peeked], bool, int | None]:
+        """What the queues would give, whether there is more to be done in them, and when something falls due."""
+        peeked: list[Peeked | None] = []
+        scripts: list[tuple[int, Look]] = []
+        said: list[Sequence[bytes]] = []
+        at = 0
+        for look in looks:
+            answers, at = replies[at : at + len(look.wishes)], at + len(look.wishes)
+            if look.lines:
+                peeked.append(self._looks.of_lines(look, answers, n))
+                if peeked[-1] is None:
+                    scripts.append((len(peeked) - 1, self._look(params, look.queue, n, simple=False)))
+            else:
+                said.append(answers[0])
+                peeked.append(self._looks.of_script(look.queue, answers[0]))
+        if scripts:
+            answered = self._mixed([wish for _, look in scripts for wish in look.wishes])
+            for (i, look), answer in zip(scripts, answered, strict=True):
+                said.append(answer)
+                peeked[i] = self._looks.of_script(look.queue, answer)
+        dues = [int(answer[1]) for answer in said if answer[1]]
+        more = any(answer[0] == b"1" for answer in said)
+        return [queue for queue in peeked if queue is not None], more, min(dues, default=None)
 
     def _claimed(self, found: Reserved) -> Reserved:
         for delivery in found.deliveries:
@@ -379,6 +425,15 @@ def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
     for at, item in enumerate(items):
         found.setdefault(item.queue, []).append(at)
     return found
+
+
+def _settled(settle: Settle, parts: Mapping[str, Sequence[int]], replies: Sequence[bytes]) -> list[bool]:
+    """What became of each delivery, in the order in which they were given."""
+    answers = [False] * len(settle.items)
+    for part, reply in zip(parts.values(), replies, strict=True):
+        for i, answer in zip(part, accepted(reply), strict=True):
+            answers[i] = answer
+    return answers
 
 
 def _with_news(error: TaskMQError, stored: Sequence[str]) -> TaskMQError:

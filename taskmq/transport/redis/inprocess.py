@@ -154,8 +154,7 @@ class ClusterInProcess(Cluster):
         self._engine = Engine()
 
     def _answer(self, steps: Sequence[Step], again: bool) -> None:
-        """Run scripts one after another, each on its node."""
-        super()._answer([step for step in steps if step.call is None], again)
+        """Run scripts one after another, each on its node; then the commands, which may come to see what they did."""
         for step in steps:
             if step.call is None:
                 continue
@@ -165,6 +164,7 @@ class ClusterInProcess(Cluster):
                 step.reply = redirected.reply
             except (OutcomeUnknown, TransportUnavailable) as error:
                 step.reply = error
+        super()._answer([step for step in steps if step.call is None], again)
 
 
 class Interpreter:

@@ -128,6 +128,13 @@ class Cluster:
         """The replies of several scripts, each in the slot of its keys; those of one slot run in this order."""
         return self._run([Step(slot_of(call.keys), call=call) for call in calls], again)
 
+    def mixed(self, wishes: Sequence[Call | tuple[int, Command]]) -> list[Any]:
+        """The replies of scripts, and of commands in the slots that are given; those of one slot run in this order."""
+        steps = [
+            Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
+        ]
+        return self._run(steps, False)
+
     def command(self, *command: bytes | str | int | float) -> Any:
         """A command's reply."""
         return self.commands([command])[0]
