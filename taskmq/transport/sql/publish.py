@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -23,30 +22,8 @@ from taskmq.transport.sql.codes import (
     KEY_WITH_RECORD,
     KEY_WITH_TTL,
 )
-from taskmq.transport.sql.dialect import Session
-
-COLUMNS = (
-    *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "max_attempts", "created_at"),
-    *("handler", "handler_id", "body", "code", "pweight"),
-    *(
-        "pmax",
-        "version",
-        "limit_key",
-        "limit_n",
-        "due_at",
-        "expires_at",
-        "deadline_at",
-        "retention",
-        "idem_key",
-        "key_mode",
-        "digest",
-        "tags",
-    ),
-)
-RARE = COLUMNS.index("pmax")
-"""From here on, columns that most tasks leave at their defaults …"""
-DEFAULTS = (None, None, None, None, None, None, None, None, None, 0, None, None)
-"""… which are these."""
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.rows import KeyRow, NewTask
 
 
 def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:
@@ -55,9 +32,9 @@ def publish(session: Session, messages: Sequence[Message], now: int) -> list[Rec
         accepted, receipts = _check(session, messages, queues, now)
         _check_room(queues, accepted)
         _load_flows(queues, accepted)
-        seq = session.next_seq()
+        seqs = session.next_seqs(len(accepted))
         session.insert_tasks(
-            [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
+            [_accept(queues[message.queue], message, seq, now) for seq, message in zip(seqs, accepted, strict=True)]
         )
     return receipts
 
@@ -81,7 +58,7 @@ def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
         book.limits.load(limits)
 
 
-def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
+def _accept(book: Book, message: Message, seq: int, now: int) -> NewTask:
     row, partition = book.row, message.partition
     code = partition.code if partition else UNPARTITIONED
     weight = partition.weight if partition else None
@@ -96,7 +73,7 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
     book.count(handler_id, message.priority, into=kind)
     deadline = message.deadline.at(now) if message.deadline else None
     expires = message.expires.at(now) if message.expires else None
-    return (
+    return NewTask(
         seq,
         message.id,
         row.queue_id,
@@ -167,7 +144,7 @@ def _check(
         receipts.append(Receipt(message.id, duplicate=False))
         if message.key is not None:
             holders[at] = (message.id, message.digest())
-            new_keys.append((*at, *holders[at], now + message.key_ttl if message.key_ttl is not None else None))
+            new_keys.append(KeyRow(*at, *holders[at], now + message.key_ttl if message.key_ttl is not None else None))
     session.write_keys(new_keys)
     return accepted, receipts
 
@@ -177,7 +154,11 @@ def _stored_keys(
 ) -> dict[tuple[int, str], tuple[str, str]]:
     wanted = sorted({(queues[message.queue].row.queue_id, message.key or "") for message in keyed})
     found = session.find_keys(wanted)
-    return {(queue, key): (task, digest) for queue, key, task, digest, end in found if end is None or end > now}
+    return {
+        (row.queue_id, row.idem_key): (row.task_id, row.digest)
+        for row in found
+        if row.expires_at is None or row.expires_at > now
+    }
 
 
 def _duplicate(message: Message, task_id: str, digest: str) -> Receipt:

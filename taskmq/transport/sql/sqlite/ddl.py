@@ -34,6 +34,8 @@ def statements() -> list[str]:
     dialect.type_compiler_instance = StrictTypes(dialect)
     ddl = []
     for table in metadata.sorted_tables:
+        if table.info.get("shared"):
+            continue  # one writer at a time: nobody is in its way
         ddl.append(str(CreateTable(table).compile(dialect=dialect)))
         ddl += [
             str(CreateIndex(index).compile(dialect=dialect))

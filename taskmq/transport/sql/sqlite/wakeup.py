@@ -29,8 +29,8 @@ from typing import Protocol
 import msgspec
 
 from taskmq.transport.sql.codes import COUNT_RUNNING, READY
-from taskmq.transport.sql.sqlite.due import BLOCK, LEASE, NEVER, NEXT_DUE, TASK, any_due
-from taskmq.transport.sql.sqlite.rare import counted
+from taskmq.transport.sql.fragments import BLOCK, LEASE, NEVER, TASK, any_due, counted
+from taskmq.transport.sql.sqlite.words import NEXT_DUE
 
 POLL = 0.007
 """Seconds between two looks while the file is being written, or where nobody tells. Half of it is the median delay."""
