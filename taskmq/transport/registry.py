@@ -14,6 +14,7 @@ from taskmq.urls import without_secrets
 _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
+    "postgresql": "taskmq.transport.sql.postgresql.connection:open_url",
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.transport:open_url"),
 }
 _EXTRAS = {

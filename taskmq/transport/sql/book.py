@@ -51,7 +51,8 @@ Handlers = dict[tuple[str, str, bool], int]
 
 
 @lru_cache(1024)
-def _handlers(text: str) -> Handlers:
+def known_handlers(text: str) -> Handlers:
+    """The handlers of a queue's row."""
     return {(name, version, bool(keyed)): number for number, name, version, keyed in msgspec.json.decode(text)}
 
 
@@ -101,13 +102,13 @@ class Book:
     @property
     def handlers(self) -> Handlers:
         """Every handler that this queue has seen."""
-        known = _handlers(self.row.handlers)
+        known = known_handlers(self.row.handlers)
         return {**known, **self._new_handlers} if self._new_handlers else known
 
     def handler(self, name: str, version: str | None, keyed: bool) -> int:
         """The id of a handler in this queue, registered if it is new."""
         at = (name, version or "", keyed)
-        number = _handlers(self.row.handlers).get(at) or self._new_handlers.get(at)
+        number = known_handlers(self.row.handlers).get(at) or self._new_handlers.get(at)
         if number is None:
             number = self._new_handlers[at] = self.session.add_handler(self.row.queue_id, *at)
         return number
@@ -157,6 +158,13 @@ class Book:
             self.row.flows += 1
             self.row.dirty = True
         return flow
+
+    def find_stragglers(self) -> bool:
+        """Let the unpartitioned flow join where tasks stand in its line although it has not (publish.py)."""
+        if self.session.shared and not self.plain.live and self.plain_waits():
+            self.plain.head = _SOME_HEAD
+            self.place(self.plain)
+        return bool(self.plain.live)
 
     def plain_waits(self) -> bool:
         """Whether any unpartitioned task stands in line, as the tables have it."""

@@ -43,12 +43,33 @@ from taskmq.transport.sql.rows import (
 T = TypeVar("T")
 
 
+class Unlocked(Protocol):
+    """The part of a transaction that meets nobody: see publish.py."""
+
+    def look_at_queues(self, names: Sequence[str], ids: Sequence[str]) -> tuple[list[QueueRow], set[str]]:
+        """Read queues without locking them, and which of these task ids are known.
+
+        Nobody deletes the queues before the end of the transaction.
+        """
+        ...
+
+    def append_tasks(self, rows: Sequence[NewTask]) -> None:
+        """Store new tasks that get their seq now, whatever is in the rows."""
+        ...
+
+    def add_deltas(self, rows: Sequence[CountRow]) -> None:
+        """Add to the counts of queues that are not locked; meets nobody."""
+        ...
+
+
 class Session(Protocol):
     """One transaction: the engine's statements by name. Lists may be empty; then nothing is sent."""
 
     namespace: str
     shared: bool
     """Whether other transactions write at the same time; where they cannot, the transaction is the lock."""
+    unlocked: Unlocked | None
+    """How to publish without locking a queue, where that gains anything."""
 
     # ── queues ──
 
@@ -72,13 +93,6 @@ class Session(Protocol):
         ...
 
     # ── without the lock ──
-
-    def look_at_queues(self, names: Sequence[str], ids: Sequence[str], tasks: int) -> tuple[list[QueueRow], set[str]]:
-        """Read queues without locking them, and which of these task ids are known; nobody deletes the queues meanwhile.
-
-        ``tasks``: so many sequence numbers are about to be asked for. Only where the session is ``shared``.
-        """
-        ...
 
     def add_deltas(self, rows: Sequence[CountRow]) -> None:
         """Add to the counts of queues that are not locked; meets nobody."""
@@ -383,7 +397,7 @@ class Engine(Protocol):
         ...
 
     def signal(self, queues: Iterable[str] | None = None) -> None:
-        """Say that this process has committed something that may make tasks claimable: in these queues, None for any."""
+        """Say that this process has committed what may make tasks of these queues (None: of any) claimable."""
         ...
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:

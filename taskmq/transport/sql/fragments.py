@@ -6,7 +6,7 @@ its own that holds nothing else.
 
 from __future__ import annotations
 
-from taskmq.transport.sql.codes import DUE, RUNNING
+from taskmq.transport.sql.codes import COUNT_RUNNING, DUE, READY, RUNNING
 
 NEVER = 1 << 62
 
@@ -44,6 +44,27 @@ def counted(*kinds: int, tables: tuple[str, ...] = ("taskmq_counts",)) -> str:
         for table in tables
     ]
     return sums[0] if len(sums) == 1 else f"({'+'.join(sums)})"
+
+
+def claimable(counts: tuple[str, ...]) -> str:
+    """A row if something of these queues can be claimed now; ``counts`` as in ``counted``."""
+    return f"""
+SELECT 1 FROM taskmq_queues q WHERE namespace=:namespace AND name IN @names
+  AND paused=0 AND (max_running IS NULL OR {counted(COUNT_RUNNING, tables=counts)}<max_running)
+  AND ((open_at IS NULL OR open_at<=:now) AND (
+      EXISTS (SELECT 1 FROM taskmq_handlers h JOIN taskmq_tasks t ON t.lane=-h.handler_id AND t.state={READY}
+        WHERE h.queue_id=q.queue_id)
+      OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND elig=1)
+      OR EXISTS (SELECT 1 FROM taskmq_handlers h CROSS JOIN taskmq_parked p
+        WHERE p.handler_id=h.handler_id AND owed>0 AND h.queue_id=q.queue_id))
+    OR {any_due(TASK, LEASE, BLOCK)})
+LIMIT 1
+"""
+
+
+UNFINISHED = """
+SELECT 1 FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE t.id=:id AND q.namespace=:namespace
+"""
 
 
 def next_due(least: str) -> str:

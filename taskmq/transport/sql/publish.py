@@ -1,4 +1,9 @@
-"""Publish: all messages of a batch in one transaction, the check of their keys included."""
+"""Publish: all messages of a batch in one transaction, the check of their keys included.
+
+In general that takes the lock of each queue: a task may make a partition eligible, meet a bound, take a key. A plain
+task changes nothing but its own row and a count. Where transactions run side by side it is published without the lock,
+when nothing else would have happened under it: see ``_is_plain``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
 from taskmq.transport.base import Receipt
 from taskmq.transport.settings import check_room
-from taskmq.transport.sql.book import Book, open_books
+from taskmq.transport.sql.book import Book, known_handlers, open_books
 from taskmq.transport.sql.codes import (
     COUNT_READY,
     COUNT_SCHEDULED,
@@ -21,13 +26,18 @@ from taskmq.transport.sql.codes import (
     KEY_UNTIL_END,
     KEY_WITH_RECORD,
     KEY_WITH_TTL,
+    READY,
 )
-from taskmq.transport.sql.engine import Session
-from taskmq.transport.sql.rows import KeyRow, NewTask
+from taskmq.transport.sql.engine import Session, Unlocked
+from taskmq.transport.sql.rows import CountRow, KeyRow, NewTask, Place, QueueRow
 
 
 def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:
     """Store the messages, all or none."""
+    if session.unlocked is not None and not any(map(_needs_lock, messages)):
+        receipts = _publish_unlocked(session.unlocked, messages, now)
+        if receipts is not None:
+            return receipts
     with open_books(session, (message.queue for message in messages), now) as queues:
         accepted, receipts = _check(session, messages, queues, now)
         _check_room(queues, accepted)
@@ -37,6 +47,53 @@ def publish(session: Session, messages: Sequence[Message], now: int) -> list[Rec
             [_accept(queues[message.queue], message, seq, now) for seq, message in zip(seqs, accepted, strict=True)]
         )
     return receipts
+
+
+def _needs_lock(message: Message) -> bool:
+    """Whether a message changes more than its own row, whatever its queue is like."""
+    return (
+        message.key is not None
+        or message.limit is not None
+        or (message.partition is not None and message.run_after is None)
+    )
+
+
+def _is_plain(row: QueueRow, now: int) -> bool:
+    """Whether a plain task may enter the queue without its lock.
+
+    It is bounded by nothing; the unpartitioned flow, if that counts at all, has joined; and nothing is due that would
+    have entered or joined before it.
+    """
+    return (
+        row.max_queued is None
+        and (row.flows == 0 or bool(row.ulive))
+        and (row.due_at is None or row.due_at > now)
+        and (row.unblock_at is None or row.unblock_at > now)
+    )
+
+
+def _publish_unlocked(session: Unlocked, messages: Sequence[Message], now: int) -> list[Receipt] | None:
+    """Add plain tasks; None, and nothing stored, when the lock is needed after all."""
+    ids = [message.id for message in messages]
+    names = {message.queue for message in messages}
+    rows, known = session.look_at_queues(sorted(names), ids)
+    if known or len(set(ids)) < len(ids) or len(rows) < len(names) or not all(_is_plain(row, now) for row in rows):
+        return None
+    queues = {row.name: (row, known_handlers(row.handlers)) for row in rows}
+    tasks, counts = [], Counter[tuple[int, int, int]]()
+    for message in messages:
+        row, handlers = queues[message.queue]
+        handler_id = handlers.get((message.handler, message.version or "", False))
+        available_at = max(now, message.run_after.at(now)) if message.run_after else now
+        if handler_id is None or (message.partition is not None and available_at <= now):
+            return None
+        ready = available_at <= now
+        place = Place(-handler_id, READY, handler_id) if ready else Place(None, DUE, handler_id)
+        tasks.append(_new_task(row, message, 0, place, available_at, now))
+        counts[handler_id, COUNT_READY if ready else COUNT_SCHEDULED, message.priority] += 1
+    session.append_tasks(tasks)
+    session.add_deltas([CountRow(*at, more) for at, more in sorted(counts.items())])
+    return [Receipt(task_id, duplicate=False) for task_id in ids]
 
 
 def _check_room(queues: dict[str, Book], messages: Sequence[Message]) -> None:
@@ -71,29 +128,34 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> NewTask:
         lane, kind = book.lane_of(flow, handler_id), COUNT_READY
         state = book.enter(flow, key, weight, partition.max_running if partition else None, message.limit)
     book.count(handler_id, message.priority, into=kind)
+    return _new_task(row, message, seq, Place(lane, state, handler_id), available_at, now)
+
+
+def _new_task(row: QueueRow, message: Message, seq: int, place: Place, available_at: int, now: int) -> NewTask:
+    partition = message.partition
     deadline = message.deadline.at(now) if message.deadline else None
     expires = message.expires.at(now) if message.expires else None
     return NewTask(
         seq,
         message.id,
         row.queue_id,
-        state,
-        lane,
+        place.state,
+        place.lane,
         message.priority,
         row.aging_us,
         available_at,
         message.max_attempts,
         now,
         message.handler,
-        handler_id,
+        place.handler_id,
         message.body.decode(),
-        code or None,
-        weight,
+        partition.code if partition else None,
+        partition.weight if partition else None,
         partition.max_running if partition else None,
         message.version or None,
         message.limit.key if message.limit else None,
         message.limit.n if message.limit else None,
-        available_at if lane is None else None,
+        available_at if place.lane is None else None,
         _earlier(expires, deadline),
         deadline,
         message.retention,

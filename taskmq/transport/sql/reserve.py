@@ -171,7 +171,7 @@ def _claim_flow(session: Session, row: FlowRow, gate: SqlGate) -> claim.Flow:
 
 def _plain_flow(session: Session, book: Book, gate: SqlGate, page: int) -> claim.Flow | None:
     """The unpartitioned tasks: a line for each handler, read as one."""
-    if book.partitioned and not book.plain.live:
+    if book.partitioned and not book.plain.live and not book.find_stragglers():
         return None
     lanes, page = gate.lanes(), max(1, page)
     heads = {lanes[0]: session.line(lanes[0], 0, page)} if len(lanes) == 1 else session.heads(lanes, 0, page)

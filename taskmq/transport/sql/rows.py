@@ -218,9 +218,9 @@ class DeadLetter(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a task enters: its lane, READY or PARKED there, and its handler's id."""
+    """Where a task enters: its lane, READY or PARKED there, and its handler's id; or DUE later, in no lane yet."""
 
-    lane: int
+    lane: int | None
     state: int
     handler_id: int
 

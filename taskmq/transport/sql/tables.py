@@ -15,7 +15,8 @@ Short names, here and in rows.py
     h1 h2 hseq       the sort key of a flow's first task, ``hhandler`` its handler
     p1 p2 pseq       the sort key of an ordered flow's first parked task
     k2 k3            the order of the flows' turns behind h1
-    v j              a queue's virtual time and join counter, ``utag`` ``ulive`` the unpartitioned flow (policy/turns.py)
+    v j              a queue's virtual time and join counter (policy/turns.py)
+    utag ulive       tag of the unpartitioned flow, and whether it has joined
     elig             a flow whose head may be claimed; ``n_run`` ``n_wait`` its tasks running, and waiting aside
     pweight pmax     what a task brings to its partition: weight and max_running
 

@@ -22,6 +22,7 @@ from msgspec.structs import astuple
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, PARKED, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.engine import Unlocked
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, NEVER, TASK, counted, first
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -208,7 +209,8 @@ FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value
 """
 UPDATE_TASK = f"""
 UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in TaskUpdate.__struct_fields__[:-2])},
-  attempt_log=coalesce(?, attempt_log), worker=NULL, started_at=NULL, batch=NULL, position=NULL, run_lane=NULL, started=0 WHERE seq=?
+  attempt_log=coalesce(?, attempt_log), worker=NULL, started_at=NULL, batch=NULL, position=NULL, run_lane=NULL,
+  started=0 WHERE seq=?
 """
 RENEW = """
 UPDATE taskmq_tasks SET due_at=json_extract(j.value, '$[1]'),
@@ -299,6 +301,7 @@ class SqliteSession(Rare):
 
     words: ClassVar[Words] = WORDS
     shared = False
+    unlocked: Unlocked | None = None
 
     def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
         self.namespace = namespace
@@ -351,10 +354,6 @@ class SqliteSession(Rare):
             self._run(ADD_COUNT, row)
 
     add_deltas = add_counts
-
-    def look_at_queues(self, names: Sequence[str], ids: Sequence[str], tasks: int) -> tuple[list[QueueRow], set[str]]:
-        """Nothing is gained without the lock: the transaction has it."""
-        raise NotImplementedError
 
     # ── flows ──
 
