@@ -10,10 +10,10 @@ N    ?= auto
 SOURCES := taskmq tests bench $(wildcard examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check format bench changelog clean
+.PHONY: help demo test test-redis-cluster redis-cluster-up redis-cluster-down pytest check format bench changelog clean
 
 help:  ## what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/ready  ## a small shop that publishes and works off tasks, on SQLite
 	$(BIN)/python -m examples.demo.demo
@@ -22,6 +22,15 @@ test: check pytest  ## everything that must hold before a commit: check, then th
 
 pytest: $(VENV)/ready  ## the test suite alone; ARGS="-k word" selects, N=0 runs in one process
 	$(BIN)/pytest -n $(N) $(ARGS)
+
+test-redis-cluster: $(VENV)/ready  ## the tests of a cluster alone, on three masters of their own
+	$(BIN)/pytest -n $(N) tests/test_redis_cluster.py tests/integration/test_redis_cluster_moves.py $(ARGS)
+
+redis-cluster-up: $(VENV)/ready  ## three masters on ports 7380 to 7382, to try things by hand
+	@$(BIN)/python -m taskmq.testing.redis_cluster up
+
+redis-cluster-down: $(VENV)/ready  ## end them
+	@$(BIN)/python -m taskmq.testing.redis_cluster down
 
 check: $(VENV)/ready  ## lint, format, types and the import contract, without running a test
 	$(BIN)/ruff check $(SOURCES)
@@ -33,17 +42,21 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# About fifteen minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent
-bench: $(VENV)/ready  ## every figure of docs/benchmarks.md, measured on this machine
+# About twenty-five minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent. By hand, because they
+# make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source.
+REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_due
+bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \
+		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
+	@for name in $(REDIS) "worker_noop redis" "urgent redis"; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases
 	$(BIN)/towncrier build --yes
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Anew whenever the dependencies change. A half-made environment has no "ready" and is completed by the next make.

@@ -18,6 +18,7 @@ from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack
 from taskmq.queue import Limit, Partition
+from taskmq.testing.servers import redis_server
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
 
 BODY = encode(Envelope(args=msgspec.Raw(b'["' + b"x" * 96 + b'"]')))
@@ -50,10 +51,10 @@ def message(
     )
 
 
-def fill(store: Store, count: int, make: Callable[[int], Message]) -> None:
+def fill(store: Store, count: int, make: Callable[[int], Message], batch: int = 1000) -> None:
     """Publish so many tasks."""
-    for start in range(0, count, 1000):
-        store.publish(Publish(messages=[make(i) for i in range(start, min(start + 1000, count))]))
+    for start in range(0, count, batch):
+        store.publish(Publish(messages=[make(i) for i in range(start, min(start + batch, count))]))
 
 
 def claim(store: Store, n: int) -> list[Delivery]:
@@ -66,11 +67,28 @@ def acknowledge(store: Store, deliveries: Sequence[Delivery]) -> None:
     store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in deliveries]))
 
 
+def work_off(store: Store, count: int, batch: int) -> float:
+    """Tasks a second of claiming and settling so many of them."""
+
+    def all_of_them() -> None:
+        for _ in range(0, count, batch):
+            acknowledge(store, claim(store, batch))
+
+    return count / seconds(all_of_them)
+
+
 def seconds(call: Callable[[], object]) -> float:
     """How long a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+def store_url(store: str, place: Path, number: int) -> str:
+    """An empty store: of memory, in a file of its own, or under a prefix of its own on this process's server."""
+    if store in ("redis", "valkey"):
+        return redis_server(store).url(f"{number}:")
+    return "memory://" if store == "memory" else f"sqlite:///{place}/{number}.db"
 
 
 def alternate(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:
@@ -83,5 +101,20 @@ def alternate(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:
 
 
 def report(name: str, ours: str, theirs: str, ratio: float, reach: str) -> None:
-    """One line a figure."""
-    print(f"{name:<58} {ours:>16} {theirs:>16}   ratio {ratio:6.2f}   (reach {reach})", flush=True)
+    """One line a ratio; ``reach`` is a bound like ``>= 0.7``, or ``-``."""
+    print(f"{name:<58} {ours:>16} {theirs:>16}   ratio {ratio:6.2f}   {verdict(ratio, reach)}", flush=True)
+
+
+def figure(name: str, shown: str, value: float, reach: str) -> None:
+    """One line a figure that stands for itself."""
+    print(f"{name:<58} {shown:>16} {'':>16}   {'':12}   {verdict(value, reach)}", flush=True)
+
+
+def verdict(value: float, reach: str) -> str:
+    """Whether a figure keeps within its reach."""
+    sign, _, bound = reach.partition(" ")
+    if not bound:
+        return f"(reach {reach})"
+    limit = float(bound.replace(",", ""))
+    good = value >= limit if sign == ">=" else value <= limit if sign == "<=" else value < limit
+    return f"(reach {reach}: {'reached' if good else 'missed'})"

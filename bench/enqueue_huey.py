@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from huey import SqliteHuey  # type: ignore[import-untyped]
+from huey import SqliteHuey
 
 from bench.common import alternate, folder, report
 from taskmq import App

@@ -37,31 +37,41 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def other_process(place: Path, pool: str, duration: float, tasks: int) -> tuple[float, list[float], list[float]]:
-    """The idle share of a worker process, its delays, and what each publish took."""
-    place.mkdir()
+def other_process(
+    place: Path, url: str, pool: str, duration: float, tasks: int, workers: int = 1
+) -> tuple[float, list[float], list[float]]:
+    """The idle share of a worker process, the delays, and what each publish took; with so many such processes."""
+    place.mkdir(exist_ok=True)
     (place / "program.py").write_text(PROGRAM)
-    url = f"sqlite:///{place}/q.db"
     root = str(Path(__file__).resolve().parent.parent)
     environment = {**os.environ, "URL": url, "PYTHONPATH": os.pathsep.join([str(place), root])}
     command = [sys.executable, "-m", "taskmq", "worker", "program", "--pool", pool, "--log-level", "error"]
-    with App(url) as app, subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        task = app.ref("start", queue="q")
-        task.enqueue()
-        worker.stdout.readline()
-        time.sleep(1.5)  # what a start brings is over
-        before, began = cpu(worker.pid), monotonic()
-        time.sleep(duration)
-        share = (cpu(worker.pid) - before) / (monotonic() - began)
-        delays, publishes = [], []
-        for _ in range(tasks):
-            time.sleep(0.03)
-            at = time.monotonic_ns()
+    out, into = os.pipe()
+    delays, publishes = [], []
+    with App(url) as app, os.fdopen(out) as starts:
+        crowd = [subprocess.Popen(command, cwd=place, env=environment, stdout=into) for _ in range(workers)]
+        os.close(into)
+        try:
+            task = app.ref("start", queue="q")
+            while len(app.store.workers()) < workers:
+                time.sleep(0.05)
             task.enqueue()
-            publishes.append((time.monotonic_ns() - at) / 1e9)
-            delays.append((int(worker.stdout.readline()) - at) / 1e9)
-        worker.terminate()
+            starts.readline()
+            time.sleep(1.5)  # what a start brings is over
+            before, began = sum(cpu(worker.pid) for worker in crowd), monotonic()
+            time.sleep(duration)
+            share = (sum(cpu(worker.pid) for worker in crowd) - before) / (monotonic() - began) / workers
+            for _ in range(tasks):
+                time.sleep(0.03)
+                at = time.monotonic_ns()
+                task.enqueue()
+                publishes.append((time.monotonic_ns() - at) / 1e9)
+                delays.append((int(starts.readline()) - at) / 1e9)
+        finally:
+            for worker in crowd:
+                worker.terminate()
+            for worker in crowd:
+                worker.wait()
     return share, delays, publishes
 
 
@@ -86,7 +96,9 @@ def main(duration: float, tasks: int, pools: list[str]) -> None:
     """Print share and medians for each pool."""
     with folder() as place:
         for pool in pools:
-            share, other, publish = other_process(place / f"{pool}1", pool, duration, tasks)
+            share, other, publish = other_process(
+                place / f"{pool}1", f"sqlite:///{place}/{pool}1.db", pool, duration, tasks
+            )
             print(f"{pool:<10} idle {share * 100:5.2f} % of a core   (reach < 1)")
             apart, alone = statistics.median(other), statistics.median(publish)
             print(

@@ -4,7 +4,7 @@ Eight threads work through tasks of 0.1 ms and 50 ms; every 10 to 30 ms another 
 9. *random*: one in twenty is long. *phases*: 2,000 short, then 200 long, and again. Forecasts go wrong exactly where a
 phase changes.
 
-    python -m bench.urgent [memory|sqlite] [SECONDS]
+    python -m bench.urgent [memory|sqlite|redis|valkey] [SECONDS]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import statistics
 import sys
 from time import perf_counter, sleep
 
-from bench.common import folder, report
+from bench.common import folder, report, store_url
 from taskmq import App
 
 
@@ -70,7 +70,7 @@ def main(store: str, duration: float) -> None:
             for _ in range(3):
                 for prefetch, runs in figures.items():
                     number += 1
-                    url = "memory://" if store == "memory" else f"sqlite:///{place}/{number}.db"
+                    url = store_url(store, place, number)
                     runs.append(lateness(url, mix, prefetch, duration))  # type: ignore[arg-type]
             for what, pick in (
                 ("p99", lambda times: sorted(times)[int(len(times) * 0.99) - 1]),

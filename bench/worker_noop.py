@@ -9,13 +9,11 @@ processor time is taken over the same stretch.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from time import perf_counter, process_time
 
-from bench.common import folder, report
+from bench.common import figure, folder, report, store_url
 from taskmq import App
 from taskmq.outcome import Ack
-from taskmq.testing.servers import redis_server
 from taskmq.transport.base import Reserve, Settle, Settlement
 
 BARE_BATCH = 128
@@ -66,10 +64,10 @@ def bare(url: str, tasks: int) -> Figure:
 
 
 def main(stores: list[str], tasks: int) -> None:
-    """Print worker and bare loop for each store, the median of three runs each."""
+    """Print worker and bare loop for each store, the median of five runs each."""
     with folder() as place:
         for store in stores:
-            urls = (_url(store, place, number) for number in range(10**6))
+            urls = (store_url(store, place, number) for number in range(10**6))
             figures: dict[str, list[Figure]] = {"bare": [], "threads": [], "solo": []}
             for _ in range(5):
                 figures["bare"].append(bare(next(urls), tasks))
@@ -81,13 +79,10 @@ def main(stores: list[str], tasks: int) -> None:
                 name = f"{store}: worker ({pool}) / bare loop"
                 report(name, f"{rates[pool]:,.0f}/s", f"{rates['bare']:,.0f}/s", rates[pool] / rates["bare"], ">= 0.6")
                 extra = cpus[pool] - cpus["bare"]
-                print(f"{'':<58} {cpus[pool]:12.1f} µs  {cpus['bare']:12.1f} µs   more {extra:6.1f} µs (reach <= 8)")
-
-
-def _url(store: str, place: Path, number: int) -> str:
-    if store in ("redis", "valkey"):
-        return redis_server(store).url(f"{number}:")
-    return "memory://" if store == "memory" else f"sqlite:///{place}/{number}.db"
+                name = f"{store}: processor a task ({pool}), over the bare loop's {cpus['bare']:.1f} µs"
+                figure(name, f"{extra:.1f} µs more", extra, "<= 8")
+                if store in ("redis", "valkey"):
+                    figure(f"{store}: processor a task ({pool})", f"{cpus[pool]:.1f} µs", cpus[pool], "<= 12")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from taskmq.transport.registry import open_store
 from tests.stores import STORES
 
 EXAMPLES = os.environ.get("TASKMQ_EXAMPLES")
-"""How many programs to try; unset, the same 200 every time, so that a failure is the change's and not the day's."""
+"""How many programs to try; unset, the same every time, so that a failure is the change's and not the day's."""
 
 
 def test_sqlite_answers_like_the_memory_model() -> None:
@@ -45,8 +45,14 @@ def test_a_sql_server_answers_like_the_memory_model(name: str) -> None:
     _compare(lambda clock: STORES[name](clock, Path(f"program{next(count)}")), 60)
 
 
-@pytest.mark.parametrize("name", ["redis", "redis-nolua", "valkey", "valkey-nolua"])
-def test_redis_answers_like_the_memory_model(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "examples"),
+    [
+        *(("redis", 150), ("valkey", 150), ("redis-nolua", 60), ("valkey-nolua", 60)),
+        *(("redis-cluster", 100), ("redis-cluster-nolua", 40)),
+    ],
+)
+def test_redis_answers_like_the_memory_model(name: str, examples: int) -> None:
     """Whatever happens to a queue, the scripts and memory agree about every answer, task, queue and partition."""
 
     def fresh(clock: FakeClock) -> Store:
@@ -54,18 +60,18 @@ def test_redis_answers_like_the_memory_model(name: str) -> None:
         store.flush()
         return store
 
-    _compare(fresh, 60, without=frozenset({"limits", "replayed keys"}))  # see RedisTransport.limitations
+    _compare(fresh, examples, apart="cluster" in name)
 
 
 def test_claims_from_many_queues_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that looks only at queues which have something finds what one that looks at all finds."""
     monkeypatch.setattr(RedisTransport, "many", 1)
-    test_redis_answers_like_the_memory_model("redis")
+    test_redis_answers_like_the_memory_model("redis", 100)
 
 
-def _compare(opener: Callable[[FakeClock], Store], examples: int = 200, without: frozenset[str] = frozenset()) -> None:
+def _compare(opener: Callable[[FakeClock], Store], examples: int = 200, *, apart: bool = False) -> None:
     run_state_machine_as_test(
-        machine(opener, without),
+        machine(opener, apart=apart),
         settings=settings(
             max_examples=int(EXAMPLES or examples),
             stateful_step_count=40,

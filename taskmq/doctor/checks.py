@@ -118,17 +118,17 @@ def partitions(facts: Facts) -> Iterator[Finding]:
     for queue, stopped in facts.stopped.items():
         held = [one for one in stopped if one.held_by is not None]
         if held:
-            what = f"{_named(held)} of queue {queue} stopped at a dead task, with {_waiting(held)} tasks behind"
+            what = f"{_named(held, queue)} stopped at a dead task, with {_waiting(held)} tasks behind"
             fix = f"mend the cause, then taskmq partition release, or skip: taskmq partition list {queue} --stopped"
             yield _finding("error" if _waiting(held) else "warning", "partitions", what, fix)
         paused = [one for one in stopped if one.paused and one.waiting and one.held_by is None]
         if paused:
-            what = f"{_named(paused)} of queue {queue} paused, with {_waiting(paused)} tasks waiting"
+            what = f"{_named(paused, queue)} paused, with {_waiting(paused)} tasks waiting"
             yield _warning("partitions", what, f"taskmq partition resume {queue} CODE")
         blocked = [one for one in stopped if (one.blocked_until or 0) - facts.now > LONG_BLOCK and one.waiting]
         if blocked:
             longest = max(one.blocked_until or 0 for one in blocked) - facts.now
-            what = f"{_named(blocked)} of queue {queue} blocked by a retry or defer for up to {_seconds(longest)} more"
+            what = f"{_named(blocked, queue)} blocked by a retry or defer for up to {_seconds(longest)} more"
             yield _warning("partitions", what, "if that is too long: taskmq partition skip, or a shorter retry cap")
 
 
@@ -142,7 +142,7 @@ def housekeeping(facts: Facts) -> Iterator[Finding]:
     for queue, stopped in facts.stopped.items():
         over = [one for one in stopped if one.blocked_until is not None and one.blocked_until < facts.now - LAG]
         if over and facts.serving(queue):
-            what = f"{_named(over)} of queue {queue} still blocked although the time is over"
+            what = f"{_named(over, queue)} still blocked although the time is over"
             yield _error("housekeeping", what, _upkeep(facts, queue))
 
 
@@ -266,12 +266,12 @@ def _seconds(us: int) -> str:
     return f"{us / SECOND:,.0f} s"
 
 
-def _named(partitions: list[PartitionInfo]) -> str:
-    """``partition !a is``, or ``7 partitions (!a, !b, …) are``."""
+def _named(partitions: list[PartitionInfo], queue: str) -> str:
+    """``partition !a of queue q is``, or ``7 partitions (!a, !b, …) of queue q are``."""
     if len(partitions) == 1:
-        return f"partition {partitions[0].code} is"
+        return f"partition {partitions[0].code} of queue {queue} is"
     codes = ", ".join(one.code for one in partitions[:NAMED])
-    return f"{len(partitions):,} partitions ({codes}{', …' if len(partitions) > NAMED else ''}) are"
+    return f"{len(partitions):,} partitions ({codes}{', …' if len(partitions) > NAMED else ''}) of queue {queue} are"
 
 
 def _waiting(partitions: list[PartitionInfo]) -> int:

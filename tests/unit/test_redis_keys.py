@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskmq.transport.redis.inprocess import READS
-from taskmq.transport.redis.keys import Keys, namespaced
+from taskmq.transport.redis.keys import ALONE, NAMED, Keys, namespaced
+from taskmq.transport.redis.permission import WRITES
 from taskmq.transport.redis.scripts import library, script
 
 names = st.text(alphabet="a1:/{}.@-", min_size=1, max_size=8)
@@ -20,7 +21,7 @@ def _key(kind: str, queue: str, text: str) -> bytes:
     if kind == "part":
         return KEYS.partition(queue, text.encode())
     if kind == "parked":
-        return KEYS.parked(queue, b"1", text.encode())
+        return KEYS.parked(queue, 1, 1, text.encode())
     if kind in ("line", "turns"):
         return KEYS.of_spec(kind, len(text), queue)
     if kind == "limit":
@@ -67,3 +68,26 @@ def test_scripts_read_first_and_write_at_the_end() -> None:
     called = set(re.findall(r"redis\.call\('(\w+)'", library().text))
     assert called <= {word.decode() for word in READS}
     assert library().text.count("redis.call(unpack") == 1
+
+
+def test_every_writing_command_is_rehearsed() -> None:
+    """What a user needs to be permitted is known: exactly what the scripts write with."""
+    assert set(re.findall(r"(?:write|in_pieces)\('(\w+)'", library().text)) == set(WRITES)
+
+
+def test_every_key_of_the_scripts_is_known() -> None:
+    """Whatever key a script builds begins with a word that ``flush`` knows as ours."""
+    text = library().text
+    named = set(re.findall(r"(?:K2?\(|of_partition\(line, |zq\((?:\w+), |of_specs\(q, |[HP] \.\. )'(\w+)[:']", text))
+    named |= set(re.findall(r"'(\w+)'", re.search(r"local own = \{(.*?)\}", text, re.DOTALL)[1]))  # type: ignore[index]
+    named |= set(re.findall(r"'(\w+)'", re.search(r"DUE = \{(.*?)\}", text)[1]))  # type: ignore[index]
+    assert {"t", "turns", "queues", "owing", "leases"} < named
+    assert named <= set(ALONE) | set(NAMED)
+
+
+def test_a_flush_of_a_cluster_knows_its_own_keys() -> None:
+    """What a cluster keeps in slots is taskmq's; a longer prefix and other programs' keys are not."""
+    keys = Keys("taskmq:", "q:{")
+    own = [keys.of_queue("state", "q"), keys.of_spec("line", 1, "q"), keys.task("01"), keys.partition("q", b"}:x")]
+    assert all(KEYS.is_own(key) for key in (*own, b"taskmq:{*wake}:state", b"taskmq:{*lock:a}b}:lock:a}b"))
+    assert not any(KEYS.is_own(key) for key in (b"taskmq:x:{q}:state", b"taskmq:{q}:other", b"{q}:state"))

@@ -131,3 +131,17 @@ def maintain_from_many_threads_counts_each_loss_once(kit: Kit) -> None:
 def lock_is_taken_by_one_of_many(kit: Kit) -> None:
     """Of many owners that want a named lease at once exactly one gets it (base.py)."""
     assert sum(at_once(16, lambda number: kit.store.lock("leader", f"o{number}", 10_000_000))) == 1
+
+
+def changes_of_two_settings_at_once_both_stand(kit: Kit) -> None:
+    """Operators who change different settings at one moment do not undo each other's work (base.py, change_queue)."""
+    wanted = [("weight", 1), ("max_running", 1), ("max_queued", 1)]
+
+    def change(number: int) -> None:
+        kit.store.change_queue("q", dict([wanted[number]]))
+
+    for value in range(2, 12):
+        wanted = [(name, value) for name, _ in wanted]
+        at_once(len(wanted), change)
+        config = kit.stats("q").config
+        assert [(name, getattr(config, name)) for name, _ in wanted] == wanted

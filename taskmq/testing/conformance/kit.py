@@ -20,7 +20,7 @@ from taskmq.durations import Moment
 from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
-from taskmq.queue import Partition, QueueConfig
+from taskmq.queue import Limit, Partition, QueueConfig
 from taskmq.state import Progress, TaskInfo, TaskState
 from taskmq.testing.conformance.places import LEASE, MANY_ROUNDS, SECOND, Factory, Places, us
 from taskmq.transport.base import (
@@ -270,3 +270,9 @@ def needs(*capabilities: str) -> Callable[[Callable[[Kit], None]], Callable[[Kit
 
 
 __all__ = ["LEASE", "SECOND", "Factory", "Kit", "names", "needs", "us"]
+
+
+def occupy(kit: Kit, limit: Limit, name: str = "running", queue: str = "q") -> None:
+    """A task takes a slot of a key and keeps it."""
+    kit.publish(name, queue=queue, limit=limit)
+    assert kit.claim(1, queue, lease=36_000) == [name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskmq.outcome import Ack, Dead, Defer, Retry, Yield
 from taskmq.state import TaskState
-from taskmq.testing.conformance.kit import LEASE, SECOND, Kit
+from taskmq.testing.conformance.kit import LEASE, SECOND, Kit, names
 
 
 def _attempts(kit: Kit, *names: str) -> list[int]:
@@ -170,6 +170,20 @@ def lost_runs_blame_one_each(kit: Kit) -> None:
     kit.claim(4)
     kit.lose_leases()
     assert _attempts(kit, "!x 1", "!x 2", "!y 1", "!y 2") == [1, 0, 1, 0]
+
+
+def lost_crowd_blames_one_each(kit: Kit) -> None:
+    """However many leases end together, each batch and each run has one task that is taken for started (§2)."""
+    kit.publish(*names("A", 250))
+    kit.publish(*names("!x", 250), partition="!x", queue="runs")
+    kit.publish(*names("B", 40))
+    for count, queue in ((250, "q"), (250, "runs"), (40, "q")):
+        kit.claim(count, queue)
+    kit.ack("A1", "A2")
+    kit.lose_leases()
+    everyone = names("A", 250)[2:] + names("!x", 250) + names("B", 40)
+    assert [name for name in everyone if kit.info(name).attempt] == ["A3", "!x1", "B1"]
+    assert set(kit.states(*everyone)) == {TaskState.QUEUED}
 
 
 def lost_runs_blame_beside_their_batch(kit: Kit) -> None:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from taskmq.queue import Limit
-from taskmq.testing.conformance.kit import Kit
+from taskmq.testing.conformance.kit import Kit, occupy
 
 ONE = Limit("k", 1)
-
-
-def _occupy(kit: Kit, limit: Limit = ONE) -> None:
-    """A task of a queue of its own holds a slot of the key."""
-    kit.publish("running", queue="elsewhere", limit=limit)
-    assert kit.claim(1, "elsewhere", lease=36_000) == ["running"]
 
 
 def _free(kit: Kit) -> None:
@@ -26,7 +20,7 @@ def _free(kit: Kit) -> None:
 
 def slot_missed_by_a_cancelled_task_goes_to_the_next(kit: Kit) -> None:
     """A task that came back for a slot and is cancelled leaves it to the next one (policy/limits.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", "B", limit=ONE)
     _free(kit)
     kit.cancel("A")
@@ -35,7 +29,7 @@ def slot_missed_by_a_cancelled_task_goes_to_the_next(kit: Kit) -> None:
 
 def slot_missed_by_an_expired_task_goes_to_the_next(kit: Kit) -> None:
     """A task that came back for a slot and expires leaves it to the next one (policy/limits.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE, expires=5)
     kit.publish("B", limit=ONE)
     _free(kit)
@@ -45,7 +39,7 @@ def slot_missed_by_an_expired_task_goes_to_the_next(kit: Kit) -> None:
 
 def slot_missed_by_a_skipped_head_goes_to_the_next(kit: Kit) -> None:
     """A head that came back for a slot and is skipped leaves it to the next one (policy/limits.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     assert kit.claim(9) == []
     kit.publish("B", limit=ONE)
@@ -58,7 +52,7 @@ def slot_missed_by_a_paused_partition_goes_to_another(kit: Kit) -> None:
     """While a partition is paused, its tasks leave their slots to others, before and after they came back (§8)."""
     for early in (True, False):
         kit.store.flush()
-        _occupy(kit)
+        occupy(kit, ONE)
         kit.publish("A", partition="x", limit=ONE)
         kit.publish("B", limit=ONE)
         if early:
@@ -78,7 +72,7 @@ def slot_missed_by_a_blocked_partition_goes_to_another(kit: Kit) -> None:
         kit.store.flush()
         kit.publish("first", partition="x", max_attempts=9)
         kit.claim(lease=36_000)
-        _occupy(kit)
+        occupy(kit, ONE)
         kit.publish("A", partition="x", limit=ONE)
         kit.publish("B", limit=ONE)
         if early:
@@ -99,7 +93,7 @@ def slot_missed_by_a_full_partition_goes_to_another(kit: Kit) -> None:
         if early:
             kit.publish("first", partition="x", most=1)
             kit.claim(lease=36_000)
-        _occupy(kit)
+        occupy(kit, ONE)
         kit.publish("A", partition="x", limit=ONE, most=1)
         kit.publish("B", limit=ONE)
         _free(kit)
@@ -113,7 +107,7 @@ def slot_missed_by_a_full_partition_goes_to_another(kit: Kit) -> None:
 
 def slot_missed_by_a_head_that_was_overtaken_goes_to_another(kit: Kit) -> None:
     """A more urgent task before a head that stands for a slot leaves that slot to others (§8, §6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     assert kit.claim(9) == []
     kit.publish("B", limit=ONE)
@@ -126,7 +120,7 @@ def slot_missed_by_a_head_that_was_overtaken_goes_to_another(kit: Kit) -> None:
 
 def slot_missed_by_a_more_urgent_task_of_its_key_is_taken_by_that(kit: Kit) -> None:
     """A more urgent task of the same key takes the slot; the one that stood for it waits again (§8, §4)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE)
     _free(kit)
     kit.publish("urgent", limit=ONE, priority=5)
@@ -138,7 +132,7 @@ def slot_missed_by_a_more_urgent_task_of_its_key_is_taken_by_that(kit: Kit) -> N
 
 def slot_missed_in_one_queue_goes_to_another_queue(kit: Kit) -> None:
     """What a stopped partition leaves is there for other queues' tasks of the key, too (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="x", limit=ONE)
     kit.publish("B", queue="other", limit=ONE)
     _free(kit)
@@ -158,7 +152,7 @@ def slot_freed_while_its_partition_is_held_goes_to_another(kit: Kit) -> None:
 
 def slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another(kit: Kit) -> None:
     """A more urgent task that came before a head while it was parked leaves the head's slot to others (§8, §6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     assert kit.claim(9) == []
     kit.publish("B", limit=ONE)
@@ -169,7 +163,7 @@ def slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another(kit: K
 
 def slot_hidden_from_a_claim_goes_to_what_it_can_run(kit: Kit) -> None:
     """A task that came back for a slot and is hidden from a claim blocks no task of the key that it can run (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE, handler="cannot")
     kit.publish("B", limit=ONE, handler="can")
     kit.ack("running")

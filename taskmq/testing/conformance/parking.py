@@ -6,17 +6,11 @@ from taskmq.clock import SECOND
 from taskmq.outcome import Ack, Retry
 from taskmq.queue import Limit
 from taskmq.state import TaskState
-from taskmq.testing.conformance.kit import LEASE, Kit, names
+from taskmq.testing.conformance.kit import LEASE, Kit, names, occupy
 from taskmq.transport.base import Reserve, Settle, Settlement
 
 ONE = Limit("k", 1)
 TWO = Limit("k", 2)
-
-
-def _occupy(kit: Kit, limit: Limit = ONE, name: str = "running") -> None:
-    """A task of a queue of its own holds a slot of the key."""
-    kit.publish(name, queue="elsewhere", limit=limit)
-    assert kit.claim(1, "elsewhere", lease=36_000) == [name]
 
 
 # ── parked ──
@@ -36,7 +30,7 @@ def park_shows_on_the_task(kit: Kit) -> None:
 
 def park_consumes_no_attempt_and_no_epoch(kit: Kit) -> None:
     """Waiting for a slot is neither an attempt nor a claim (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE, max_attempts=1)
     for _ in range(5):
         assert kit.claim(9) == []
@@ -47,29 +41,29 @@ def park_consumes_no_attempt_and_no_epoch(kit: Kit) -> None:
 
 def park_takes_no_turn_between_queues(kit: Kit) -> None:
     """A claim that only parks leaves its queue's service as it was (§8)."""
-    _occupy(kit)
-    kit.configure("a", weight=1)
+    occupy(kit, ONE, queue="a")
+    occupy(kit, Limit("other", 1), "running too", queue="b")
     kit.publish("p", queue="a", partition="!x", limit=ONE)
     kit.publish(*names("a", 3), queue="a")
     kit.publish(*names("b", 3), queue="b")
     assert kit.claim(1, "a", "b") == ["a1"]
-    assert kit.stats("a").served == 1
+    assert kit.stats("a").served == 2
     assert kit.claim_one_by_one(5, "a", "b") == ["b1", "a2", "b2", "a3", "b3"]
 
 
 def park_takes_no_turn_between_partitions(kit: Kit) -> None:
     """A partition whose head is parked has had no turn: its next task stands where it stood (§8, §6)."""
+    occupy(kit, TWO)
     for code in ("p", "r"):
         kit.publish(f"{code}1", partition=code, limit=TWO)
     kit.publish("r2", "r3", "r4", partition="r")
     kit.publish("p2", "p3", "p4", partition="p")
-    _occupy(kit, TWO)
     assert kit.claim_one_by_one(7) == ["p1", "r2", "p2", "r3", "p3", "r4", "p4"]
 
 
 def park_stops_nobody_else_in_its_queue(kit: Kit) -> None:
     """Behind a task of a full key the others of its line go on (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE, priority=9)
     kit.publish("B", limit=Limit("other", 1))
     kit.publish("C", "D")
@@ -78,7 +72,7 @@ def park_stops_nobody_else_in_its_queue(kit: Kit) -> None:
 
 def park_stops_no_other_queue(kit: Kit) -> None:
     """A queue of tasks of a full key leaves the workers to other queues, however urgent it is (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE, queue="a")
     kit.publish(*names("a", 5), queue="a", limit=ONE, priority=9)
     kit.publish(*names("b", 3), queue="b")
     assert kit.claim(9, "a", "b") == ["b1", "b2", "b3"]
@@ -86,7 +80,7 @@ def park_stops_no_other_queue(kit: Kit) -> None:
 
 def park_happens_at_publish_when_the_key_is_full(kit: Kit) -> None:
     """A task that is published to a full key is parked at once, so that no claim meets it (policy/limits.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish(*names("T", 5), limit=ONE)
     kit.publish(*names("P", 2), limit=ONE, partition="p")
     kit.publish("later", limit=ONE, delay=10)
@@ -98,7 +92,7 @@ def park_happens_at_publish_when_the_key_is_full(kit: Kit) -> None:
 
 def park_spares_ordered_partitions_at_publish(kit: Kit) -> None:
     """In an ordered partition a task stands behind its head first, whatever its limit (policy/limits.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x")
     kit.publish("B", partition="!x", limit=ONE)
     assert kit.limit("k") == (1, 0)
@@ -130,7 +124,7 @@ def park_of_a_crowd_hides_no_work(kit: Kit) -> None:
 
 def park_counts_among_what_is_ready(kit: Kit) -> None:
     """Parked tasks count as ready ones of their queue and as waiting ones of their partition (base.py, QueueStats)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", "B", limit=ONE, priority=3)
     kit.publish("C", limit=ONE, partition="p")
     kit.claim(9)
@@ -145,7 +139,7 @@ def park_counts_among_what_is_ready(kit: Kit) -> None:
 
 def parked_tasks_return_in_place(kit: Kit) -> None:
     """When a slot frees, a parked task stands where it stood: before what was published after it (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE)
     kit.publish("B", "C")
     kit.publish("D", limit=ONE, priority=1)
@@ -160,7 +154,7 @@ def parked_tasks_return_in_place(kit: Kit) -> None:
 
 def parked_tasks_return_first_in_line_first(kit: Kit) -> None:
     """Of a key's parked tasks the first by priority, then by acceptance takes the slot, whenever it was parked (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", "B", limit=ONE)
     kit.publish("C", limit=ONE, priority=5)
     kit.claim(9)
@@ -186,7 +180,7 @@ def parked_tasks_return_as_many_as_there_are_slots(kit: Kit) -> None:
 
 def parked_tasks_of_several_queues_share_a_free_slot(kit: Kit) -> None:
     """A free slot goes to whichever queue asks: one that nobody claims from keeps it from no other (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", queue="a", limit=ONE)
     kit.publish("B", queue="b", limit=ONE)
     kit.ack("running")
@@ -198,7 +192,7 @@ def parked_tasks_of_several_queues_share_a_free_slot(kit: Kit) -> None:
 
 def parked_tasks_of_a_paused_queue_keep_no_slot(kit: Kit) -> None:
     """A paused queue's parked tasks leave a free slot to another queue, and come when they may (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", queue="a", limit=ONE)
     kit.publish("B", queue="b", limit=ONE)
     kit.store.pause_queue("a", True)
@@ -212,7 +206,7 @@ def parked_tasks_of_a_paused_queue_keep_no_slot(kit: Kit) -> None:
 def parked_tasks_stay_while_their_own_limit_is_reached(kit: Kit) -> None:
     """A slot that frees for tasks with a larger n is none for those with a smaller one (§8)."""
     for number in range(3):
-        _occupy(kit, Limit("k", 3), f"running {number}")
+        occupy(kit, Limit("k", 3), f"running {number}")
     kit.publish("one", limit=ONE)
     kit.publish("three", limit=Limit("k", 3))
     kit.ack("running 0")
@@ -249,7 +243,7 @@ def settle_and_reserve_fills_the_slot_it_frees(kit: Kit) -> None:
 
 def parked_head_keeps_its_ordered_partition(kit: Kit) -> None:
     """An ordered partition whose head is parked waits with it, and nobody else does (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     kit.publish("B", partition="!x")
     kit.publish("C", partition="!y")
@@ -262,7 +256,7 @@ def parked_head_keeps_its_ordered_partition(kit: Kit) -> None:
 
 def parked_head_is_shown_in_its_partition(kit: Kit) -> None:
     """A partition that waits with its parked head is alive and counts it (base.py, PartitionInfo)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", "B", partition="!x", limit=ONE)
     kit.claim(9)
     info = kit.partition("!x")
@@ -272,7 +266,7 @@ def parked_head_is_shown_in_its_partition(kit: Kit) -> None:
 
 def parked_task_of_a_parallel_partition_lets_the_next_go(kit: Kit) -> None:
     """In a parallel partition the tasks behind a parked one go on (§8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="x", limit=ONE)
     kit.publish("B", "C", partition="x")
     assert kit.claim(9) == ["B", "C"]
@@ -282,7 +276,7 @@ def parked_task_of_a_parallel_partition_lets_the_next_go(kit: Kit) -> None:
 
 def parked_head_yields_to_a_more_urgent_task(kit: Kit) -> None:
     """A more urgent task of its partition goes first once the partition goes on (§6, §8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     assert kit.claim(9) == []
     kit.publish("urgent", partition="!x", priority=5)
@@ -305,7 +299,7 @@ def parked_tasks_keep_the_order_of_their_ordered_partition(kit: Kit) -> None:
 
 def cancel_of_a_parked_task_ends_it(kit: Kit) -> None:
     """A parked task is cancelled at once, takes no slot, and the next one goes (§2, §8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", "B", "C", limit=ONE)
     kit.claim(9)
     assert kit.cancel("A") == [TaskState.CANCELLED]
@@ -316,7 +310,7 @@ def cancel_of_a_parked_task_ends_it(kit: Kit) -> None:
 
 def cancel_of_a_parked_head_lets_its_partition_go_on(kit: Kit) -> None:
     """The next task of an ordered partition goes when its parked head is cancelled (§6, §8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     kit.publish("B", partition="!x")
     kit.claim(9)
@@ -326,7 +320,7 @@ def cancel_of_a_parked_head_lets_its_partition_go_on(kit: Kit) -> None:
 
 def expires_ends_a_parked_task(kit: Kit) -> None:
     """A parked task that is not started in time expires, by a claim or by housekeeping (§2, §8)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", limit=ONE, expires=5)
     kit.publish("B", limit=ONE)
     kit.publish("C", partition="!x", limit=ONE, expires=5)
@@ -342,7 +336,7 @@ def expires_ends_a_parked_task(kit: Kit) -> None:
 
 def skip_makes_a_parked_head_dead(kit: Kit) -> None:
     """An operator can skip the parked head of an ordered partition: it is dead, the next one goes (§6; base.py)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     kit.publish("B", partition="!x")
     kit.claim(9)
@@ -354,7 +348,7 @@ def skip_makes_a_parked_head_dead(kit: Kit) -> None:
 
 def parked_partition_leaves_nothing_behind(kit: Kit) -> None:
     """A partition whose last task ended while it was parked is gone (§6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     kit.publish("B", partition="x", limit=ONE)
     kit.claim(9)
@@ -367,7 +361,7 @@ def replay_into_a_full_key_parks(kit: Kit) -> None:
     kit.publish("A", limit=ONE)
     kit.claim()
     kit.die("A")
-    _occupy(kit)
+    occupy(kit, ONE)
     assert kit.replay("A") == [True]
     assert (kit.claim(9), kit.info("A").parked) == ([], True)
     kit.ack("running")
@@ -383,7 +377,7 @@ def parked_tasks_return_by_turns_between_partitions(kit: Kit) -> None:
 
 def parked_tasks_return_by_weight(kit: Kit) -> None:
     """The turns at a key's slots know the partitions' weights (§6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish(*names("a", 6), partition="a", weight=2, limit=ONE)
     kit.publish(*names("b", 3), partition="b", limit=ONE)
     kit.ack("running")
@@ -392,7 +386,7 @@ def parked_tasks_return_by_weight(kit: Kit) -> None:
 
 def parked_late_comer_gets_its_turn_and_no_more(kit: Kit) -> None:
     """A partition that comes to a full key late neither waits for all before it nor catches up (§6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish(*names("a", 4), partition="a", limit=ONE)
     kit.ack("running")
     for _ in range(2):
@@ -419,7 +413,7 @@ def parked_partition_returns_in_its_order(kit: Kit) -> None:
 
 def parked_head_is_overtaken_by_a_more_urgent_task(kit: Kit) -> None:
     """Inside a partition the sort key decides: a more urgent task is the head now, and nothing keeps it (§6)."""
-    _occupy(kit)
+    occupy(kit, ONE)
     kit.publish("A", partition="!x", limit=ONE)
     assert kit.claim(9) == []
     kit.publish("urgent", partition="!x", priority=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskmq.queue import Limit
-from taskmq.testing.conformance.kit import LEASE, Kit, names, needs
+from taskmq.testing.conformance.kit import LEASE, Kit, names, needs, occupy
 from taskmq.transport.base import Wait
 
 
@@ -177,8 +177,7 @@ def partition_max_running_is_exact_across_stores(kit: Kit) -> None:
 
 def partition_max_running_raised_by_a_parked_task_makes_room(kit: Kit) -> None:
     """A number that comes with a task which is parked at once is set like any other: there is room now (§6, §11)."""
-    kit.publish("other", queue="elsewhere", limit=Limit("k", 1))
-    kit.claim(1, "elsewhere")
+    occupy(kit, Limit("k", 1), "other")
     kit.publish("A", "B", partition="x", most=1)
     assert kit.claim(9) == ["A"]
     kit.publish("parked", partition="x", most=2, limit=Limit("k", 1))
@@ -187,8 +186,7 @@ def partition_max_running_raised_by_a_parked_task_makes_room(kit: Kit) -> None:
 
 def partition_max_running_lowered_by_a_parked_task_is_no_work(kit: Kit) -> None:
     """A partition that such a task has filled gives ``wait`` nothing to return for (base.py, wait)."""
-    kit.publish("other", queue="elsewhere", limit=Limit("k", 1))
-    kit.claim(1, "elsewhere", lease=3600)
+    occupy(kit, Limit("k", 1), "other")
     kit.publish("A", "B", partition="x", most=2)
     assert kit.claim(lease=3600) == ["A"]
     kit.publish("parked", partition="x", most=1, limit=Limit("k", 1))

@@ -92,19 +92,23 @@ def run(scenario: Scenario, factory: Factory, folder: Path) -> None:
 
 
 def conformance(
-    factory: Factory, supports: Collection[str] | None = None, lacks: Collection[str] = ()
+    factory: Factory,
+    supports: Collection[str] | None = None,
+    lacks: Collection[str] = (),
+    limited: Collection[str] = (),
 ) -> dict[str, Callable[..., None]]:
     """Tests for pytest, by name: one for each scenario, and two that hold the store to what it says of itself.
 
     ``supports``: the promise families to ask about; None for all. ``lacks``: capabilities that the store does not
-    have, so that scenarios which need them are left out; a test makes sure that it really says so.
+    have, so that scenarios which need them are left out. ``limited``: scenarios that it names in ``limitations``, left
+    out, too. Tests make sure that it really says so.
     """
     tests = {
         f"test_{name}": _test(scenario, factory)
         for name, scenario in scenarios(FAMILIES if supports is None else supports).items()
-        if not set(getattr(scenario, "needs", ())) & set(lacks)
+        if not set(getattr(scenario, "needs", ())) & set(lacks) and name not in limited
     }
-    tests["test_limitations_name_scenarios_that_exist"] = _limitations_test(factory)
+    tests["test_limitations_name_scenarios_that_exist"] = _limitations_test(factory, limited)
     tests["test_capabilities_are_as_declared"] = _capabilities_test(factory, lacks)
     return tests
 
@@ -119,11 +123,13 @@ def _test(scenario: Scenario, factory: Factory) -> Callable[..., None]:
     return _named(test, f"test_{scenario.__name__}", scenario.__doc__)
 
 
-def _limitations_test(factory: Factory) -> Callable[..., None]:
+def _limitations_test(factory: Factory, limited: Collection[str]) -> Callable[..., None]:
     def test(tmp_path: Path) -> None:
         def check(kit: Kit) -> None:
             unknown = sorted(set(kit.store.limitations) - set(scenarios()))
             assert unknown == [], f"limitations name scenarios that do not exist: {unknown}"
+            undeclared = sorted(set(limited) - set(kit.store.limitations))
+            assert undeclared == [], f"left out here, but no limitation of the store: {undeclared}"
             silent = sorted(name for name, reason in kit.store.limitations.items() if not reason.strip())
             assert silent == [], f"limitations without a reason: {silent}"
 

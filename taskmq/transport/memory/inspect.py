@@ -118,15 +118,18 @@ class MemoryInspect(MemoryCore):
     def _replay(self, task: TaskRecord | None, queue: str | None, now: int) -> bool:
         if task is None or task.state is not TaskState.FAILED:
             return False
-        target = task.queue if queue is None else self._queue(queue)
+        own = task.queue
+        target = own if queue is None else self._queue(queue)
         self._promote(target, now)
-        if target is not task.queue:
+        if target is not own:
             self._free_key(task, delete=True)
         if self._holds(task):
             self._lift_hold(task)
         task.queue = target
         self._revive(task, next(self._seq), now)
         self._take_key(task, now)
+        own.look_for_missed()
+        target.look_for_missed()
         self._work.notify_all()
         return True
 
@@ -173,6 +176,8 @@ class MemoryInspect(MemoryCore):
                     self._promote(task.queue, now)
                     self._lift_hold(task)
                 self._delete(task)
+            for task in ended:
+                task.queue.look_for_missed()
             self._work.notify_all()
             return len(ended)
 
@@ -317,6 +322,7 @@ class MemoryInspect(MemoryCore):
                 self._take_key(task, now)
             else:
                 record.place(flow)
+            record.look_for_missed()
             self._work.notify_all()
             return True
 

@@ -60,6 +60,8 @@ class MemoryTransport(MemorySettle):
                 self._promote(self._queue(message.queue), now)
             for message in accepted:
                 self._accept(message, now)
+            for message in params.messages:
+                self._queue(message.queue).look_for_missed()
             self._work.notify_all()
             return receipts
 
@@ -127,14 +129,16 @@ class MemoryTransport(MemorySettle):
         with self._lock:
             now = self._now()
             queues = [self._queue(name) for name in dict.fromkeys(params.queues)]
-            more = False
+            more = crowded = False
             for queue in queues:
                 more |= self._promote(queue, now) >= BATCH
                 more |= self._reap(queue, now, BATCH) >= BATCH
-                if self._expire(queue, now, BATCH) == BATCH:
-                    return Reserved(deliveries=[], more=True)
+                if crowded := self._expire(queue, now, BATCH) == BATCH:
+                    break
             for queue in queues:
                 queue.look_for_missed()
+            if crowded:
+                return Reserved(deliveries=[], more=True)
             for queue in queues:
                 more |= queue.return_parked(BATCH) >= BATCH
             parking = Parking()

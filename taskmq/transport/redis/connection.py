@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
@@ -40,16 +40,28 @@ from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
 from taskmq.transport.redis.keys import DEFAULT_PREFIX
+from taskmq.transport.redis.permission import rehearsal
 from taskmq.transport.redis.scripts import Call, library
 from taskmq.urls import without_secrets
+
+try:
+    import hiredis
+
+    _pack: Any = hiredis.pack_command
+except ImportError:  # it comes with taskmq[redis]; without it everything is slower
+    _pack = None
 
 RESTED = 1.0
 """Seconds after which a connection is looked at before it is used."""
 CONNECT_TIMEOUT = 5.0
 REPLY_TIMEOUT = 30.0
+CLUSTER_REPLY_TIMEOUT = 5.0
+"""A node that is silent for so long may have been replaced meanwhile."""
 OLDEST = (6, 2)
 OLDEST_CLUSTER = (7, 0)
 """Since then a server refuses a script that touches keys of another slot; before it wrote them on the wrong node."""
+LESSONS = 5
+"""How often a server is told the scripts in one call: somebody may flush them again and again."""
 _DRIVER_OPTIONS = frozenset(
     {
         *("db", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "client_name"),
@@ -60,6 +72,8 @@ _DRIVER_OPTIONS = frozenset(
 _OWN_OPTIONS = ("prefix", "lua", "cluster", "min_replicas", "allow_eviction")
 
 Command = Sequence[bytes | str | int | float]
+Way = Literal["library", "plain", "whole"]
+"""A script as a function of a library, by its digest, or with its text."""
 
 
 class Settings:
@@ -105,7 +119,7 @@ class Settings:
         self.connection_class = kwargs.pop("connection_class", redis.Connection)
         self.kwargs: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_TIMEOUT,
-            "socket_timeout": REPLY_TIMEOUT,
+            "socket_timeout": CLUSTER_REPLY_TIMEOUT if self.cluster else REPLY_TIMEOUT,
             **kwargs,
             "protocol": 2,
         }
@@ -154,6 +168,7 @@ class Server:
         self._free: list[tuple[Any, float]] = []
         self._checked = False
         self._functions = True
+        self._permitted = False
 
     # ── what others call ──
 
@@ -171,39 +186,62 @@ class Server:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
+        if any(call.script.writes for call in calls):
+            self.ask_permission()
         replies = self._exchange([self.script_command(call) for call in calls], again)
         for at, (call, reply) in enumerate(zip(calls, replies, strict=True)):
-            while self.is_taught(reply):
-                replies[at] = reply = self._exchange([self.script_command(call)], again)[0]
-            if isinstance(reply, NoScriptError):
-                replies[at] = reply = self._exchange([self.script_command(call, whole=True)], again)[0]
+            for _ in range(LESSONS):
+                way = self.next_way(reply)
+                if way is None:
+                    break
+                replies[at] = reply = self._exchange([self.script_command(call, way)], again)[0]
             if isinstance(reply, Exception):
                 raise self.error(reply)
         return replies
 
-    def script_command(self, call: Call, *, whole: bool = False) -> Command:
-        """The command that runs a script; ``whole``: with its text, for a server that was never given it."""
+    def script_command(self, call: Call, way: Way = "library") -> Command:
+        """The command that runs a script."""
         script, args, keys = call
-        if whole:
+        if way == "whole":
             return ("EVAL", script.text, len(keys), *keys, *args)
-        if self._functions:
+        if self._functions and way == "library":
             return ("FCALL", script.function, len(keys), *keys, *args)
         return ("EVALSHA", script.sha, len(keys), *keys, *args)
 
-    def is_taught(self, reply: Any) -> bool:
-        """Whether the server refused a script because it lacks the library, and now is better off: ask it again."""
-        if not self._functions or not _is_unknown(reply):
-            return False
-        self._teach()
-        return True
+    def next_way(self, reply: Any) -> Way | None:
+        """How to ask again for a script that the server did not know; it may have been told now. None: it knew it."""
+        if isinstance(reply, NoScriptError):
+            return "whole"
+        if not _is_unknown(reply):
+            return None
+        return "library" if self._teach(reply) else "plain"
 
-    def _teach(self) -> None:
-        """Load the library; where that is not possible, go on with plain scripts."""
+    def _teach(self, refusal: Exception) -> bool:
+        """Load the library; False: that cannot be, so go on with plain scripts, for now or for ever."""
+        if "Function not found" not in str(refusal):
+            self._functions = False
+            return False
         (reply,) = self._exchange([("FUNCTION", "LOAD", "REPLACE", library().source())], True)
         if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
             self._functions = False
         elif isinstance(reply, Exception):
-            raise self.error(reply)
+            error = self.error(reply)
+            if not isinstance(error, StoreFull):  # a full server takes no library, but must let tasks drain
+                raise error
+        return not isinstance(reply, Exception)
+
+    def ask_permission(self) -> None:
+        """Once: whether scripts may write all that they write; raises ConfigError."""
+        if self._permitted:
+            return
+        shown = self.settings.shown
+        with self.connection() as connection:
+            (begun,) = exchange(shown, connection, [("MULTI",)])
+            if not isinstance(begun, Exception):  # else it cannot be asked, and the scripts themselves will tell
+                for reply in exchange(shown, connection, rehearsal(self.settings.prefix)):
+                    if isinstance(reply, NoPermissionError) or "unknown command" in str(reply):
+                        raise self.error(reply)
+        self._permitted = True
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -215,6 +253,24 @@ class Server:
             connection.disconnect()
             raise
         self.put(connection)
+
+    @contextmanager
+    def listening(self) -> Iterator[Any]:
+        """A connection of one's own that speaks RESP3, so that the server may say something by itself."""
+        if self._closed:
+            raise TransportError("this store is closed")
+        connection = self._connect(protocol=3)
+        try:
+            yield connection
+        finally:
+            connection.disconnect()
+
+    def heard(self, connection: Any, seconds: float) -> bool:
+        """Whether the server has said something by itself within this time."""
+        try:
+            return bool(connection.can_read(seconds))
+        except (RedisError, OSError) as error:
+            raise OutcomeUnknown(f"{self.settings.shown}: the connection was lost: {error}") from error
 
     def close(self) -> None:
         """Close all connections that are not in use, and those in use when they come back."""
@@ -266,10 +322,12 @@ class Server:
         except (RedisError, OSError):
             return True
 
-    def _connect(self) -> Any:
+    def _connect(self, protocol: int = 2) -> Any:
         settings = self.settings
         try:
-            connection = settings.connection_class(**settings.kwargs, retry=Retry(NoBackoff(), 0))
+            connection = settings.connection_class(
+                **{**settings.kwargs, "protocol": protocol}, retry=Retry(NoBackoff(), 0)
+            )
         except TypeError as error:
             raise ConfigError(f"{settings.shown}: {error}") from error
         try:
@@ -320,7 +378,7 @@ class Server:
         if clustered and not self.settings.cluster:
             raise ConfigError(
                 f"{shown} is a node of a cluster, where tasks of different queues live on different nodes: "
-                "add cluster=1 to the URL"
+                "add ?cluster=1 to the URL"
             )
         if self.settings.cluster and not clustered:
             raise ConfigError(f"{shown} is a plain server, not a cluster: take cluster=1 out of the URL")
@@ -359,8 +417,7 @@ def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[A
 def send(shown: str, connection: Any, commands: Sequence[Command]) -> None:
     """Send commands together."""
     try:
-        packed = connection.pack_command(*commands[0]) if len(commands) == 1 else connection.pack_commands(commands)
-        connection.send_packed_command(packed, check_health=False)
+        connection.send_packed_command([_packed(connection, commands)], check_health=False)
     except (ConnectionLost, TimedOut, OSError) as error:
         raise OutcomeUnknown(f"{shown}: the connection was lost: {error}") from error
 
@@ -380,25 +437,50 @@ def receive(shown: str, connection: Any, count: int) -> list[Any]:
     return replies
 
 
+def _packed(connection: Any, commands: Sequence[Command]) -> bytes:
+    """Commands as they travel, in one piece. The driver's own packing looks at each argument before hiredis does."""
+    if _pack is None:
+        return b"".join(piece for command in commands for piece in connection.pack_command(*command))
+    return b"".join([_pack(tuple(command)) for command in commands])
+
+
 _MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...] = (
     ("OOM", StoreFull, "has no memory left (maxmemory): nothing was stored; give it more or let tasks drain"),
     ("command not allowed when used memory", StoreFull, "has no memory left (maxmemory): nothing was stored"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        ConfigError,
+        "shows a certificate that is not trusted: name the authority that signed it, ?ssl_ca_certs=FILE",
+    ),
     ("WRONGPASS", ConfigError, "refuses the user name or password of the URL"),
     ("invalid username-password", ConfigError, "refuses the user name or password of the URL"),
     ("invalid password", ConfigError, "refuses the password of the URL"),
     ("NOAUTH", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
     ("Authentication required", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
+    (
+        "the 'evalsha' command",
+        ConfigError,
+        "does not let this user run scripts: permit it (ACL SETUSER … +@scripting), or add ?lua=off to the URL",
+    ),
+    ("unknown command 'EVALSHA'", ConfigError, "does not know scripts: add ?lua=off to the URL"),
     ("NOPERM", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("can't run this command", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
+    ("can't access at least one of the keys", ConfigError, "does not let this user touch taskmq's keys; see its ACL"),
     ("no permissions", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
     ("READONLY", TransportError, "is a read-only replica: give the URL of its primary"),
     ("read only replica", TransportError, "is a read-only replica: give the URL of its primary"),
     ("MISCONF", TransportError, "cannot save to its disk and therefore takes no writes"),
     ("LOADING", TransportUnavailable, "is loading its data; try again soon"),
     ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
-    ("MOVED", ConfigError, "is a node of a cluster: add cluster=1 to the URL"),
+    ("MOVED", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
+    ("in a cluster node", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
     ("CROSSSLOT", TransportError, "was given keys of several slots in one command; this is a bug of taskmq"),
-    ("CLUSTERDOWN", TransportUnavailable, "says its cluster is down: some slots have no master"),
+    ("TRYAGAIN", TransportUnavailable, "is moving this queue's slot to another node; try again soon"),
+    (
+        "CLUSTERDOWN",
+        TransportUnavailable,
+        "is a node of a cluster that is not in order: some slots have no master; if the URL does not, add ?cluster=1",
+    ),
     ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
     ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),
     ("DB index is out of range", ConfigError, "has no database of that number"),

@@ -9,6 +9,10 @@ what it read the last time is read ahead, all in one exchange. A wrong guess cos
 answered from what was read ahead is watched like everything else. Two things are read without WATCH: the clock, and how
 many wake tokens a list has – a few too many or too few do no harm, but every waiter would spoil a transaction.
 
+What it cannot do is go on when the server's memory is full. Scripts that make room may then still write
+(scripts.py), but of a MULTI every SET is refused as it is queued, wherever it stands. So settles fail with
+``StoreFull``, too, and what was claimed comes back when its lease ends, once there is room.
+
 Rejected, measured: *a second wording of the rule in Python* – not faster at one task a call, 1.4 times at ten, and a
 second copy to keep right; *a lock around the queue* – slower in every case, for it costs two more round trips and still
 needs WATCH against publishers.
@@ -22,13 +26,17 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
-from taskmq.transport.redis.connection import Server, exchange
+from taskmq.transport.redis.connection import Server, Settings, exchange
+from taskmq.transport.redis.nodes import REDIRECTIONS, Cluster, Step
 from taskmq.transport.redis.runner import OneServer
 from taskmq.transport.redis.scripts import Call, library
 
 TRIES = 200
+PATIENT = 3
+"""After so many tries a claim asks for half: a long one loses against short publishes again and again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
 REMEMBERED = 64
 """Most reads that are made ahead, and most sets of queues for which they are remembered."""
@@ -51,11 +59,10 @@ _STEADY = frozenset(
 """Structures that a script reads again the next time, unlike single tasks and partitions."""
 
 
-class InProcess(OneServer):
-    """Runs scripts here and their commands on the server."""
+class Engine:
+    """Runs scripts here and their commands on a server."""
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
+    def __init__(self) -> None:
         try:
             from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
         except ModuleNotFoundError as error:
@@ -65,38 +72,47 @@ class InProcess(OneServer):
         self._new_runtime = partial(LuaRuntime, encoding=None, register_eval=False, register_builtins=False)
         self._mutex = threading.Lock()
         self._idle: list[Interpreter] = []
-        self._ahead: dict[tuple[str, Any], tuple[Read, ...]] = {}
+        self._ahead: dict[tuple[str, bytes, Any], tuple[Read, ...]] = {}
+        self._permitted: WeakSet[Server] = WeakSet()
 
-    def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        """The replies of several scripts, one after another.
-
-        ``again``: one may be run a second time when the reply to its EXEC is lost.
-        """
-        return [self._script(call, again) for call in calls]
-
-    def _script(self, call: Call, again: bool) -> Any:
+    def run(self, server: Server, call: Call, again: bool) -> Any:
+        """A script's reply. ``again``: it may be run a second time when the reply to its EXEC is lost."""
+        if server not in self._permitted:
+            self._ask_permission(server)
         with self._mutex:
             interpreter = self._idle.pop() if self._idle else None
         interpreter = interpreter or Interpreter(self._new_runtime())
         try:
-            return self._run(interpreter, call._replace(args=[_bytes(arg) for arg in call.args]), again)
+            return self._run(server, interpreter, call._replace(args=[_bytes(arg) for arg in call.args]), again)
         finally:
             with self._mutex:
                 self._idle.append(interpreter)
 
-    def _run(self, interpreter: Interpreter, call: Call, again: bool) -> Any:
+    def _ask_permission(self, server: Server) -> None:
+        """Transactions must be there: where MULTI is refused, what stands behind it would be done piece by piece."""
+        with server.connection() as connection:
+            for reply in exchange(server.settings.shown, connection, [("MULTI",), ("EXEC",)]):
+                if isinstance(reply, Exception):
+                    raise server.error(reply)
+        self._permitted.add(server)
+
+    def _run(self, server: Server, interpreter: Interpreter, call: Call, again: bool) -> Any:
         name, args = call.script.name, call.args
-        topic = (name, _topic(name, args))
+        start = call.keys[0][: -len("state")] if call.keys else args[0]
+        topic = (name, start, _topic(name, args))
         lost = 0
+        modest = False
         for attempt in range(TRIES):
-            transaction = Transaction(self.server)
+            if name == "reserve" and not call.keys and attempt % PATIENT == PATIENT - 1 and args[2] != b"1":
+                args, modest = [*args[:2], b"%d" % (int(args[2]) // 2), *args[3:]], True
+            transaction = Transaction(server)
             try:
-                with self.server.connection() as connection:
-                    transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(name, args)])
+                with server.connection() as connection:
+                    transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(name, args, start)])
                     try:
-                        reply = interpreter.run(call, transaction)
+                        reply = interpreter.run(call._replace(args=args), transaction)
                         done = transaction.commit()
-                    except TaskMQError:
+                    except (TaskMQError, Redirected):
                         raise
                     except Exception:  # an error of the script, but maybe only of what it was given
                         if transaction.stands():
@@ -109,13 +125,46 @@ class InProcess(OneServer):
                 continue
             if len(self._ahead) > REMEMBERED:
                 self._ahead.clear()
-            self._ahead[topic] = transaction.steady(len(args[0]))
+            self._ahead[topic] = transaction.steady(len(start))
             if done:
-                return reply
+                return [b"1", *reply[1:]] if modest else reply  # there may be more: it was not asked for all
             time.sleep(random.random() * min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
         raise TransportUnavailable(
-            f"{self.server.settings.shown}: others changed the same queues {TRIES} times in a row; nothing happened"
+            f"{server.settings.shown}: others changed the same queues {TRIES} times in a row; nothing happened"
         )
+
+
+class InProcess(OneServer):
+    """A single server that runs no scripts."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._engine = Engine()
+
+    def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        """The replies of several scripts, one after another."""
+        return [self._engine.run(self.server, call, again) for call in calls]
+
+
+class ClusterInProcess(Cluster):
+    """A cluster that runs no scripts."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._engine = Engine()
+
+    def _answer(self, steps: Sequence[Step], again: bool) -> None:
+        """Run scripts one after another, each on its node."""
+        super()._answer([step for step in steps if step.call is None], again)
+        for step in steps:
+            if step.call is None:
+                continue
+            try:
+                step.reply = self._engine.run(self.server_at(step.slot), step.call, again)
+            except Redirected as redirected:
+                step.reply = redirected.reply
+            except (OutcomeUnknown, TransportUnavailable) as error:
+                step.reply = error
 
 
 class Interpreter:
@@ -142,6 +191,14 @@ class Interpreter:
         if isinstance(reply, list):
             return self._runtime.table_from([False if item is None else item for item in reply])
         return False if reply is None else reply
+
+
+class Redirected(Exception):
+    """The node has not the slot, or not now; nothing was written."""
+
+    def __init__(self, reply: Exception) -> None:
+        super().__init__(str(reply))
+        self.reply = reply
 
 
 class Transaction:
@@ -201,6 +258,8 @@ class Transaction:
     def _exchange(self, commands: Sequence[Read]) -> list[Any]:
         replies = exchange(self._server.settings.shown, self._connection, commands)
         for reply in replies:
+            if isinstance(reply, REDIRECTIONS) and self._server.settings.cluster:
+                raise Redirected(reply)
             if isinstance(reply, Exception):
                 raise self._server.error(reply)
         return replies
@@ -217,10 +276,10 @@ def _topic(name: str, args: Sequence[bytes]) -> Any:
     """What a script's steady reads depend on: the queues it is called for, and how many tasks it asks for."""
     if name in ("publish", "settle"):
         return tuple(args[3 : 3 + int(args[2])])
-    return (args[2], *args[7:]) if name == "reserve" else None
+    return (args[2], *args[7:9], *args[10:]) if name == "reserve" else None
 
 
-def _given(name: str, args: Sequence[bytes]) -> list[Read]:
+def _given(name: str, args: Sequence[bytes], start: bytes) -> list[Read]:
     """Reads that follow from the arguments: the clock, and the records that a settle names."""
     clock: list[Read] = [(b"TIME",)] if args[1] == b"0" else []
     if name != "settle":
@@ -230,7 +289,7 @@ def _given(name: str, args: Sequence[bytes]) -> list[Read]:
     while at < len(args):
         ids[args[at + 1]] = None
         at += 2 + {b"a": 1, b"r": 3, b"d": 1, b"x": 3}.get(args[at][:1], 0)
-    return [*clock, (b"MGET", *(args[0] + b"t:" + task_id for task_id in ids))]
+    return [*clock, (b"MGET", *(start + b"t:" + task_id for task_id in ids))]
 
 
 def _bytes(value: Any) -> bytes:

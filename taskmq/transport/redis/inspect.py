@@ -10,7 +10,6 @@ full.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,17 +21,20 @@ from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.redis import records
+from taskmq.transport.redis.connection import Command
 from taskmq.transport.redis.keys import WORKERS, Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner
 from taskmq.transport.redis.scripts import Call, Script, script
+from taskmq.transport.redis.watching import Watching
 
 PAGE = 1000
 """How much is read in one exchange."""
-FIRST_LOOK, LAST_LOOK = 0.01, 0.25
 
 _ID = 11
 """Where the id begins in what lines and sets know of a task."""
+_HAND = 23
+"""What stands before that in a lease."""
 _WAITING = (TaskState.QUEUED, TaskState.RETRYING, TaskState.SCHEDULED)
 
 CANCEL, REPLAY, PURGE = script("cancel"), script("replay"), script("purge")
@@ -50,9 +52,9 @@ class RedisInspect:
     def __init__(self, runner: Runner, namespace: str, clock: Clock | None) -> None:
         self._runner = runner
         self._prefix = namespaced(runner.settings.prefix, namespace)
-        self._whole = namespace == "default"
         self._keys = Keys(self._prefix)
         self._clock = clock
+        self._watching = Watching(runner)
         self._seen: set[frozenset[str]] = set()
         """Sets of many queues that were claimed from, so that each of those queues is there."""
 
@@ -187,8 +189,7 @@ class RedisInspect:
                     yield from self._members(keys.of_queue(what, queue))
                 yield from self._in_line(queue, params.partition)
             if TaskState.RUNNING in states:
-                for member in self._members(keys.of_queue("leases", queue)):
-                    yield member.partition(":")[0]
+                yield from self._members(keys.of_queue("leases", queue), _HAND + _ID)
             if states & set(records.LETTER_OF):
                 what = "dead" if states & set(records.LETTER_OF) == {TaskState.FAILED} else "done"
                 yield from self._members(keys.of_queue(what, queue), 0)
@@ -205,9 +206,9 @@ class RedisInspect:
             for members in self._runner.commands(lines):
                 yield from (member[_ID:].decode() for member in members)
         for key in self._runner.command("ZRANGE", keys.limits, 0, -1):
-            for name, n, _, _ in _parked_lines(self._runner.command("GET", keys.limit(key))):
-                if name == queue.encode():
-                    yield from self._members(keys.parked(queue, n, key))
+            for name, spec, n, _ in _parked_lines(self._runner.command("GET", keys.limit(key))):
+                if name == queue:
+                    yield from self._members(keys.parked(queue, spec, n, key))
 
     def _members(self, key: bytes, start: int = _ID) -> Iterator[str]:
         """The ids in a set, page by page."""
@@ -238,20 +239,8 @@ class RedisInspect:
 
     def watch(self, task_id: str, timeout: float) -> bool:
         """Block until the task has ended or is gone."""
-        deadline = time.monotonic() + timeout
-        pause = FIRST_LOOK
-        while not self._has_ended(task_id):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, LAST_LOOK)
-        return True
-
-    def _has_ended(self, task_id: str) -> bool:
         (home,) = self._homes_of([task_id])
-        state = None if home is None else self._runner.command("GETRANGE", self._at(home).task(task_id), 0, 0)
-        return not state or state.decode() in records.ENDED
+        return home is None or self._watching.watch(self._at(home).task(task_id), timeout, _has_ended)
 
     # ── queues ──
 
@@ -268,11 +257,13 @@ class RedisInspect:
         return [_stats(name, answer, now) for name, answer in zip(names, answers, strict=True) if answer]
 
     def change_queue(self, queue: str, changes: Mapping[str, Any]) -> QueueConfig:
-        """Change some of a queue's settings. Two changes at the same moment may still undo each other."""
-        known = self.stats([queue])
-        config = replace(known[0].config if known else QueueConfig(), **changes)
-        self._run(CONFIGURE, "overwrite", queue, records.conf(config), home=self._home(queue), again=True)
-        return config
+        """Change some of a queue's settings; where somebody else was quicker, on top of what he made of them."""
+        home = self._home(queue)
+        while True:
+            stored = self._runner.command("GET", self._at_queue(queue).of_queue("conf", queue)) or b""
+            conf = replace(records.config(stored), **changes)
+            if self._run(CONFIGURE, "change", queue, records.conf(conf), stored, home=home, again=True) == [b"1"]:
+                return conf
 
     def pause_queue(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
@@ -381,7 +372,7 @@ class RedisInspect:
                     found[key] = LimitInfo(
                         key=key.decode(),
                         running=int(text.partition(b"\n")[0]) + (other.running if other else 0),
-                        parked=sum(int(line[2]) for line in _parked_lines(text)) + (other.parked if other else 0),
+                        parked=sum(parked for *_, parked in _parked_lines(text)) + (other.parked if other else 0),
                     )
         return [found[key] for key in sorted(found)]
 
@@ -408,15 +399,24 @@ class RedisInspect:
     def flush(self) -> None:
         """Delete everything of this namespace, and nothing else."""
         self._seen.clear()
-        cursor, prefix = b"0", self._prefix.encode()
-        pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
+        cursor = b"0"
         while True:
-            cursor, keys = self._runner.command("SCAN", cursor, "MATCH", pattern, "COUNT", PAGE)
-            mine = [key for key in keys if not (self._whole and key.startswith(prefix + b"@"))]
-            if mine:
+            cursor, keys = self._runner.command(*self._scan(cursor))
+            if mine := [key for key in keys if self._keys.is_own(key)]:
                 self._runner.command("UNLINK", *mine)
             if cursor == b"0":
                 return
+
+    def _scan(self, cursor: bytes) -> Command:
+        """The command that finds keys of this prefix."""
+        prefix = self._prefix.encode()
+        pattern = b"".join(b"\\" + bytes((c,)) if c in b"\\*?[]^-" else bytes((c,)) for c in prefix) + b"*"
+        return "SCAN", cursor, "MATCH", pattern, "COUNT", PAGE
+
+
+def _has_ended(letter: bytes) -> bool:
+    """Whether a record's first letter, or none, is that of a task that has ended."""
+    return not letter or letter.decode() in records.ENDED
 
 
 def _matches(record: Record, params: Find, now: int) -> bool:
@@ -430,9 +430,11 @@ def _matches(record: Record, params: Find, now: int) -> bool:
     )
 
 
-def _parked_lines(text: bytes | None) -> list[list[bytes]]:
-    """Queue, n, parked and owed of a limit's lines."""
-    return [line.split(b"\t") for line in (text or b"").split(b"\n")[1:] if line]
+def _parked_lines(text: bytes | None) -> Iterator[tuple[str, int, int, int]]:
+    """Queue, spec, n and how many are parked, of each of a limit's lines (lua/include/limits.lua)."""
+    for line in (text or b"").split(b"\n")[1:-1]:
+        queue, spec, n, parked, *_ = line.split(b"\t")
+        yield queue.decode(), int(spec), int(n), int(parked)
 
 
 def _stats(name: str, answer: Sequence[Any], now: int) -> QueueStats:

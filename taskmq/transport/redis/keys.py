@@ -18,9 +18,26 @@ below are literal, and what stands in them decides the slot.
 
 from __future__ import annotations
 
+import re
+
 DEFAULT_PREFIX = "taskmq:"
 WORKERS = "*workers"
 WAKE = "*wake"
+
+ALONE = ("queues", "live", "limits", "seq", "workers")
+NAMED = (
+    *("t", "log", "part", "key", "parked", "limit", "lock", "wake", "line", "turns"),
+    *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
+    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting"),
+)
+"""The fixed words behind the prefix: those that are all, and those behind which a name follows."""
+_OURS = re.compile(
+    (
+        rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(NAMED)}):"
+        rf"|\{{.*\}}:(?:{'|'.join((*ALONE, *NAMED))})(?:\Z|:)|\{{\*wake\}}:"
+    ).encode(),
+    re.DOTALL,
+)
 
 
 def lock_home(name: str) -> str:
@@ -47,6 +64,10 @@ class Keys:
         """What a script is called with: nothing, or in a cluster a key that says where, and one that never exists."""
         return (self._start + b"state", self._start + b"nothing") if self._home else ()
 
+    def is_own(self, key: bytes) -> bool:
+        """Whether a key is of this prefix; not of a longer one, nor another program's that begins alike."""
+        return key.startswith(self.prefix) and _OURS.match(key, len(self.prefix)) is not None
+
     def task(self, task_id: str | bytes) -> bytes:
         """A task's record."""
         return self._start + b"t:" + _bytes(task_id)
@@ -67,9 +88,9 @@ class Keys:
         """A partition's line."""
         return self._named("part", queue, code)
 
-    def parked(self, queue: str, n: bytes, key: bytes) -> bytes:
-        """The tasks of a queue that are parked at a limit."""
-        return self._named("parked", queue, n + b":" + key)
+    def parked(self, queue: str, spec: int, n: int, key: bytes) -> bytes:
+        """A queue's tasks of a spec that are parked at a limit of n."""
+        return self._named("parked", queue, f"{spec}:{n}:".encode() + key)
 
     def _named(self, what: str, queue: str, name: bytes) -> bytes:
         owner = what if self._home else f"{what}:{len(queue.encode())}:{queue}"

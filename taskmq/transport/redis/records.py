@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import timedelta
+from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
 
@@ -165,6 +166,19 @@ def _number(letters: str) -> int:
     return number
 
 
+def _letters(cold: bytes) -> dict[bytes, int]:
+    """The numbers of a record's second line by their letters; most tasks have one, when they were created."""
+    if cold[1:].isdigit():
+        return {cold[:1]: int(cold[1:])}
+    return {letter: int(number) for letter, number in _COLD.findall(cold)}
+
+
+@lru_cache(maxsize=1024)
+def _words(texts: bytes) -> Mapping[bytes, str]:
+    """The texts of a record's third line by their letters: the same for all plain tasks of a queue and handler."""
+    return {part[:1]: part[1:].decode() for part in texts.split(b"\t")[1:]}
+
+
 class Record:
     """A task's record, taken apart."""
 
@@ -173,8 +187,8 @@ class Record:
     def __init__(self, record: bytes) -> None:
         head, cold, texts, self.progress, self.outcome, self.body = record.split(b"\n", 5)
         *self.head, self.worker = head.decode().split(",", 6)
-        self.cold = {letter: int(number) for letter, number in _COLD.findall(cold)}
-        self.texts = {part[:1]: part[1:].decode() for part in texts.split(b"\t")[1:]}
+        self.cold = _letters(cold)
+        self.texts = _words(texts)
 
     @property
     def state(self) -> str:
@@ -265,8 +279,7 @@ def delivery(task_id: str, record: bytes, leases: Mapping[str, tuple[int, bool]]
     """A claimed task; ``leases``: of its queue the length of a lease, and whether it is an aging one."""
     head, cold, texts, _, _, body = record.split(b"\n", 5)
     numbers = head.split(b",", 4)
-    letters = {letter: int(number) for letter, number in _COLD.findall(cold)}
-    words = {part[:1]: part[1:].decode() for part in texts.split(b"\t")[1:]}
+    letters, words = _letters(cold), _words(texts)
     queue = words[b"q"]
     lease, aging = leases[queue]
     return Delivery(

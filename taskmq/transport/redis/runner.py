@@ -38,6 +38,10 @@ class Runner(Protocol):
         """Send a command that waits, and wait."""
         ...
 
+    def server_of(self, key: bytes) -> Server:
+        """The server that has a key."""
+        ...
+
     def checkup(self) -> list[Finding]:
         """What is wrong with the server's settings."""
         ...
@@ -71,6 +75,10 @@ class OneServer:
         """Send a command that waits, and wait."""
         with self.server.connection() as connection:
             exchange(self.settings.shown, connection, [command])
+
+    def server_of(self, key: bytes) -> Server:
+        """The server that has a key."""
+        return self.server
 
     def checkup(self) -> list[Finding]:
         """What is wrong with the server's settings."""

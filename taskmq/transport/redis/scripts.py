@@ -5,7 +5,8 @@ every call, about 130 of them: 35 µs where the work itself takes ten. A server 
 load them, still gets each script by EVALSHA, with the whole library before it.
 
 The library's name carries a digest of its text, so versions of taskmq live side by side on one server. Only ``publish``
-is refused when the memory is full: everything else must go on, for it is what makes room.
+is refused when the memory is full: everything else must go on, for it is what makes room. In a library a flag says so.
+Plain scripts of Redis 6.2 have no flags; but who has written is not stopped again, so they first delete what never was.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Script(NamedTuple):
 
     ``function``  what it is called in a server
     ``text``      itself as a plain script, and ``sha`` by which a server knows that
+    ``writes``    whether it may
     """
 
     name: str
     function: bytes
     text: bytes
     sha: bytes
+    writes: bool
 
 
 class Call(NamedTuple):
@@ -100,6 +103,7 @@ def _include(text: str, included: dict[str, str]) -> None:
 def script(name: str) -> Script:
     """The script ``lua/<name>.lua``."""
     whole = library()
-    text = f"{whole.text}return enter_script('{name}', KEYS, ARGV)\n".encode()
+    opening = "" if name in _READING | _GROWING else "redis.call('DEL', KEYS[2] or ARGV[1] .. 'none')\n"
+    text = f"{whole.text}{opening}return enter_script('{name}', KEYS, ARGV)\n".encode()
     sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-    return Script(name, whole.function(name).encode(), text, sha)
+    return Script(name, whole.function(name).encode(), text, sha, name not in _READING)

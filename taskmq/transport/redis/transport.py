@@ -34,6 +34,7 @@ from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
+    PUBLISH_BATCH,
     Capabilities,
     Extend,
     Maintain,
@@ -50,16 +51,15 @@ from taskmq.transport.base import (
 )
 from taskmq.transport.group import Call, Group
 from taskmq.transport.redis import records
-from taskmq.transport.redis.connection import Server, Settings
-from taskmq.transport.redis.inprocess import InProcess
 from taskmq.transport.redis.inspect import CONFIGURE, WORKER, RedisInspect
 from taskmq.transport.redis.keys import WORKERS, lock_home
-from taskmq.transport.redis.runner import OnServer, Runner
+from taskmq.transport.redis.runner import Runner
 from taskmq.transport.redis.scripts import script
 from taskmq.transport.redis.wakeup import Wakeup
 from taskmq.transport.settings import check_room, config_drift
 
 BATCH = 200
+"""Most of each kind that one maintain does in a queue; the script has a bound of its own."""
 TOGETHER = 50
 """How many queues are tidied in one exchange."""
 
@@ -72,20 +72,7 @@ class RedisTransport(RedisInspect):
 
     name = "redis"
     capabilities = Capabilities(durable=True, shared=True)
-    limitations: Mapping[str, str] = {
-        **dict.fromkeys(
-            (
-                "parked_late_comer_gets_its_turn_and_no_more",
-                "parked_tasks_return_by_turns_between_partitions",
-                "parked_tasks_return_by_weight",
-            ),
-            "not built yet: partitions that share a full key do not take turns, who was parked first returns first",
-        ),
-        "parked_head_is_overtaken_by_a_more_urgent_task": "not built yet: it waits with the parked head",
-        "slot_missed_by_a_head_that_was_overtaken_while_parked_goes_to_another": "not built yet: the slot stays idle",
-        "slot_hidden_from_a_claim_goes_to_what_it_can_run": "not built yet: parked tasks have no line per handler",
-        "replay_takes_its_key_again": "not built yet: a key that was freed stays free",
-    }
+    limitations: Mapping[str, str] = {}
 
     many = 50
     """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
@@ -103,62 +90,77 @@ class RedisTransport(RedisInspect):
         return self._publishes.call(params.messages) if params.messages else []
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
-        """Publishes that come together share a round trip; each is stored or refused for itself."""
-        scripts = [self._call(PUBLISH, *records.Batch(call.wish).args(), home="") for call in calls]
-        answers = self._replies(scripts, again=True)
-        for call, answer in zip(calls, answers, strict=True):
+        """Publishes that come together share a script; where it refuses one, each is stored or refused for itself."""
+        together = [message for call in calls for message in call.wish]
+        if len(calls) > 1 and len(together) <= PUBLISH_BATCH:
+            (answer,) = self._publish_each([together])
+            if not _refused(answer):
+                for call in calls:
+                    call.answer(receipts(call.wish, answer[: len(call.wish)]))
+                    answer = answer[len(call.wish) :]
+                return
+        for call, answer in zip(calls, self._publish_each([call.wish for call in calls]), strict=True):
             try:
-                call.answer(_receipts(call.wish, answer))
+                call.answer(receipts(call.wish, answer))
             except TaskMQError as error:
                 call.error = error
 
+    def _publish_each(self, batches: Sequence[Sequence[Message]]) -> list[Any]:
+        """The script's answer to each batch, which is stored whole or not at all."""
+        return self._replies(
+            [self._call(PUBLISH, *records.Batch(batch).args(), home="") for batch in batches], again=True
+        )
+
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return _reserved(self._run(RESERVE, *self._reserve_args(params), home=""))
+        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home=""))
 
-    def _reserve_args(self, params: Reserve) -> list[Any]:
+    def _reserve_args(
+        self, params: Reserve, queues: Sequence[str], limit: int, plan: str = "", batch: str = ""
+    ) -> list[Any]:
         pairs = params.handlers
         known = False
-        if len(params.queues) >= self.many:
-            queues = frozenset(params.queues)
-            known = queues in self._seen
-            self._seen.add(queues)
+        if len(queues) >= self.many:
+            together = frozenset(queues)
+            known = together in self._seen
+            self._seen.add(together)
         return [
-            params.limit,
+            limit,
             params.lease,
             msgspec.json.encode(params.worker),
-            secrets.token_hex(6),
+            batch or secrets.token_hex(6),
             int(params.keys),
             -1 if pairs is None else len(pairs),
             int(known),
+            plan,
             *(f"{handler}\0{version}" for handler, version in pairs or ()),
-            *params.queues,
+            *queues,
         ]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
         if not params.items:
             return []
-        return _accepted(self._run(SETTLE, *records.settlements(params.items), home=""))
+        return accepted(self._run(SETTLE, *records.settlements(params.items), home=""))
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one round trip."""
         if not settle.items:
             return [], self.reserve(reserve)
-        settled, reserved = self._replies(
+        settled, claimed = self._replies(
             [
                 self._call(SETTLE, *records.settlements(settle.items), home=""),
-                self._call(RESERVE, *self._reserve_args(reserve), home=""),
+                self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
             ]
         )
-        return _accepted(settled), _reserved(reserved)
+        return accepted(settled), reserved(claimed)
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
         if not params.items:
             return []
-        args = [arg for item in params.items for arg in _renewal(item)]
-        return [_renewed(answer) for answer in self._run(EXTEND, *args, home="", again=True)]
+        args = [arg for item in params.items for arg in renewal(item)]
+        return [renewed(answer) for answer in self._run(EXTEND, *args, home="", again=True)]
 
     # ── housekeeping ──
 
@@ -172,7 +174,7 @@ class RedisTransport(RedisInspect):
             calls = [self._call(TIDY, name, limit, home=self._home(name)) for name in names[at : at + TOGETHER]]
             for done in self._replies(calls, again=True):
                 promoted, reaped, deleted = promoted + done[0], reaped + done[1], deleted + done[3]
-                more = more or max(done[:3]) >= limit
+                more = more or done[4] == 1
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
 
     def wait(self, params: Wait) -> bool:
@@ -238,13 +240,18 @@ class RedisTransport(RedisInspect):
         self._runner.close()
 
 
-def _receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
-    if answer and answer[0][:1] == b"!":
+def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
+    """What a publish answered; raises what it refused."""
+    if _refused(answer):
         raise _refusal(answer)
     return [
         Receipt(holder.decode(), duplicate=True) if holder else Receipt(message.id, duplicate=False)
         for message, holder in zip(messages, answer, strict=True)
     ]
+
+
+def _refused(answer: Sequence[bytes]) -> bool:
+    return bool(answer) and answer[0][:1] == b"!"
 
 
 def _refusal(answer: Sequence[bytes]) -> TaskMQError:
@@ -261,7 +268,8 @@ def _refusal(answer: Sequence[bytes]) -> TaskMQError:
     )
 
 
-def _reserved(answer: Sequence[bytes]) -> Reserved:
+def reserved(answer: Sequence[bytes]) -> Reserved:
+    """What a claim answered."""
     more, due, *rest = answer
     end = rest.index(b"") if rest else 0
     leases = {rest[i].decode(): (int(rest[i + 1]), rest[i + 2] == b"1") for i in range(0, end, 3)}
@@ -269,23 +277,19 @@ def _reserved(answer: Sequence[bytes]) -> Reserved:
     return Reserved(deliveries=deliveries, more=more == b"1", next_due=int(due) if due else None)
 
 
-def _accepted(answer: bytes) -> list[bool]:
+def accepted(answer: bytes) -> list[bool]:
+    """What a settle answered."""
     return [letter == 49 for letter in answer]
 
 
-def _renewal(item: Renewal) -> tuple[str, str, bytes]:
+def renewal(item: Renewal) -> tuple[str, str, bytes]:
+    """The arguments of one extend."""
     delivery, news = item.delivery, item.progress
     progress = b"" if news is None else msgspec.json.encode(news)
     return delivery.id, f"{delivery.epoch},{delivery.lease},{int(item.started)}", progress
 
 
-def _renewed(answer: bytes) -> Renewed:
+def renewed(answer: bytes) -> Renewed:
+    """What it answered."""
     until, _, cancel = answer.partition(b",")
     return Renewed(int(until), cancel == b"1") if until else Renewed(None)
-
-
-def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> RedisTransport:
-    """The store of a ``redis://``, ``rediss://``, ``valkey://`` or ``unix://`` URL."""
-    settings = Settings(url)
-    runner: Runner = (OnServer if settings.lua else InProcess)(Server(settings))
-    return RedisTransport(runner, namespace, clock)

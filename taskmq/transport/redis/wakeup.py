@@ -65,7 +65,7 @@ class Wakeup:
                 left = min(deadline - time.monotonic(), LONGEST if due is None else min(LONGEST, max(0.001, due)))
                 if self._wakes != wakes or deadline <= time.monotonic() or self._runner.closed:
                     return False
-                self._runner.block(("BLPOP", *lists, f"{left:.3f}"))
+                self._runner.block(("BLPOP", *lists, f"{max(0.001, left):.3f}"))  # 0.000 would be for ever
                 if self._wakes != wakes or self._runner.closed:
                     return False
         finally:

@@ -15,7 +15,7 @@ for i = 1, #ids do
   else
     local q = queue(t.x.q)
     if not match(t.st, '[SFCE]') then
-      promote(q, BATCH)
+      promote(q)
       local f = flow(q, code(t))
       if t.st == 'R' then
         t.cancel = true

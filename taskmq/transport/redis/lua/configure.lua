@@ -1,12 +1,15 @@
--- Settings of queues: seeds those that were never configured, or overwrites; or pauses and resumes one.
+-- Settings of queues: seeds those that were never configured, or overwrites; or pauses and resumes one; or changes one, if
+-- it still is as somebody read it.
 --
--- ARGV   3 "seed", "overwrite", "pause" or "resume", then for each queue: name, conf (queue.lua; "" for pause and resume)
--- reply  for each the conf that was there, "" when there was none
+-- ARGV   3 "seed", "overwrite", "pause", "resume" or "change", then for each queue: name, conf (queue.lua; "" for pause and
+--        resume); and for "change" the conf that was read
+-- reply  for each the conf that was there, "" when there was none; "change": {"1"}, or {"0"}: it is not as it was read
 
 -- @include commit
 
 local out = {}
-for i = 4, #ARGV, 2 do
+if ARGV[3] == 'change' and (queue(ARGV[4]).conf or '') ~= ARGV[6] then return {'0'} end
+for i = 4, ARGV[3] == 'change' and 5 or #ARGV, 2 do
   local q = queue(ARGV[i])
   local old, conf = q.conf or '', ARGV[i + 1]
   local set_before = match(old, '\n(.)') ~= nil
@@ -27,4 +30,4 @@ for i = 4, #ARGV, 2 do
   out[#out + 1] = set_before and old or ''
 end
 commit()
-return out
+return ARGV[3] == 'change' and {'1'} or out

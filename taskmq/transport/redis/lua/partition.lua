@@ -7,7 +7,7 @@
 
 local q = queue(ARGV[4])
 local done = 1
-promote(q, BATCH)
+promote(q)
 local f = flow(q, ARGV[5])
 
 if ARGV[3] == 'pause' or ARGV[3] == 'resume' then
@@ -28,7 +28,9 @@ elseif not f.exists or f.nrun > 0 or not (f.held or f.parked or has_line(q, f)) 
   done = 0
 else
   if not f.held then
-    local t = task(ref_id(f.parked or (zfirst(f.line))))
+    local m, s = zfirst(f.line)
+    if f.parked and (not m or stands_before(f.ps, f.parked, s, m)) then m = f.parked end
+    local t = task(ref_id(m))
     drop(q, t, f)
     unblock(q, f)
     finish(q, t, 'F', '"reason":"skipped","error":"an operator skipped it"')

@@ -53,20 +53,14 @@ for i = 1, n do
     if key and key ~= '' then
       local name = key_name(q.name, key)
       local digest, ttl = match(ARGV[m.at + 3], '^(%x*);(%d*)')
-      local held = redis.call('GET', name)
-      local id, other, till
-      if held then
-        id, other, till = match(held, '^([^\n]*)\n([^\n]*)\n(%d*)$')
-        if till ~= '' and tonumber(till) <= now then id = nil end
-      end
+      local id, other = key_holder(name)
       if not id and in_batch[name] then id, other = in_batch[name][1], in_batch[name][2] end
       if id then
         if other ~= digest then return {'!key', key, id, q.name} end
         holder = id
       else
         in_batch[name] = {m.id, digest}
-        m.key, m.till = name, ttl ~= '' and now + ttl or nil
-        m.had_end = held and till ~= ''
+        m.key, m.digest, m.till = key, digest, ttl ~= '' and now + ttl or nil
       end
     end
   end
@@ -92,7 +86,7 @@ end
 
 -- ── store them ──
 
-for i = 1, #messages do promote(messages[i].spec[1], BATCH) end
+for i = 1, #messages do promote(messages[i].spec[1]) end
 
 local function moment(text)
   local kind, us = match(text, '^(.)(%d+)$')
@@ -139,14 +133,7 @@ for i = 1, #accepted do
     if available and available > now then set(t, 'a', available) end
     if d then set(t, 'd', d) end
     if e or d then set(t, 'e', min(e or d, d or e)) end
-    if m.key then
-      write('SET', m.key, m.id .. '\n' .. in_batch[m.key][2] .. '\n' .. (m.till and I(m.till) or ''))
-      if m.till then
-        zadd(zq(q, 'keys'), t.x.k, m.till)
-      elseif m.had_end then
-        zrem(zq(q, 'keys'), t.x.k)
-      end
-    end
+    if m.key then hold_key(q, m.key, m.id, m.digest, m.till) end
     count(q, 'h' .. spec, 1)
     if available_at(t) > now then
       wait_until(q, t, 'D', available_at(t))

@@ -13,7 +13,7 @@ for i = 1, #ids do
     local q = queue(t.x.q)
     local f = flow(q, code(t))
     if f.exists and f.held == t.id then
-      promote(q, BATCH)
+      promote(q)
       f.held = nil
       touch(q, f)
       place(q, f)

@@ -1,10 +1,13 @@
 -- Reserve: promotes, reaps and expires what is due in these queues, then claims the next tasks by the claim rule.
 --
 -- ARGV   3 limit, 4 lease, 5 worker (JSON), 6 batch (12 hex), 7 whether tasks with a limit may be taken,
---        8 number of (handler, version) pairs or -1 for all, 9 whether to look only at queues that are live, then the pairs
---        as "handler\0version", then the queues
+--        8 number of (handler, version) pairs or -1 for all, 9 whether to look only at queues that are live, 10 plan: "" or,
+--        in a cluster, "peek" or "heads,followers,look,seen,served" (cluster.py), then the pairs as "handler\0version",
+--        then the queues
 -- reply  "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
 --        and the claimed tasks' records (without a key) after an empty name
+--        peek: "1" if there is more to do, next due time or "", served, weight, the bands of the heads in their order,
+--        for each follower its head's position and a comma, "1" if heads wait to be parked
 -- atomic: one script chooses queue and flow, and marks the tasks
 
 -- @include commit
@@ -12,7 +15,7 @@
 
 local n, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 local pairs_given = tonumber(ARGV[8])
-local from = 10 + max(0, pairs_given)
+local from = 11 + max(0, pairs_given)
 local names, seen = {}, {}
 for i = from, #ARGV do
   if not seen[ARGV[i]] then
@@ -24,30 +27,42 @@ if ARGV[9] == '1' then names = live_ones(names) end
 load_queues(names)
 load_service(names)
 
-local more = false
+-- What is due, in all queues together one batch of each kind: a long list in one leaves its share to the others.
+local more, crowded, due, left = false, false, {}, BATCH
 for i = 1, #names do
   local q = Q[names[i]]
-  if q.due and q.due <= now then
-    promote(q, BATCH)
-    if reap(q, BATCH) >= BATCH then more = true end
-    local expired = expire(q, BATCH)
-    look_again(q)
-    if expired == BATCH then
-      commit()
-      return {'1', ''}
-    end
+  if q.due and q.due <= now then due[#due + 1] = q end
+end
+for i = 1, #due do
+  local q, most = due[i], math.ceil(left / (#due - i + 1))
+  if left == 0 then
+    more = true
+    break
   end
+  local promoted, more_due = promote(q, most)
+  local reaped, more_ended = reap(q, most)
+  local expired, more_late = expire(q, most)
+  look_again(q)
+  left = max(0, left - max(promoted, reaped, expired))
+  more = more or more_due or more_ended or reaped >= most
+  crowded = crowded or more_late
 end
 for i = 1, #names do look_for_missed(Q[names[i]]) end
-for i = 1, #names do
-  if return_parked(Q[names[i]], BATCH) >= BATCH then more = true end
+if crowded then
+  commit()
+  return {'1', ''}
 end
+left = BATCH / 4
+for i = 1, #names do
+  left = left - return_parked(Q[names[i]], left)
+end
+more = more or left == 0
 
 -- The specs of a queue that this claim can run; nil when that is all.
 local function runs(q)
   if pairs_given < 0 and ARGV[7] == '1' then return nil end
   local able, can = {}, {}
-  for i = 10, 9 + max(0, pairs_given) do able[ARGV[i]] = true end
+  for i = 11, 10 + max(0, pairs_given) do able[ARGV[i]] = true end
   local specs = redis.call('HGETALL', K('specs', q.name))
   for i = 1, #specs, 2 do
     local name, number = specs[i], tonumber(specs[i + 1])
@@ -63,15 +78,8 @@ for i = 1, #names do
   sync(q)
   if not q.paused then candidates[#candidates + 1] = candidate(q, runs(q), page) end
 end
-choose(candidates, n)
-deliver(ARGV[5], ARGV[6], lease)
-for i = 1, #candidates do
-  write_back(candidates[i])
-  look_for_missed(candidates[i].q)
-end
-
-local next_due
-if #picks == 0 then
+local function when_next()
+  local next_due
   for i = 1, #names do
     local q = Q[names[i]]
     if q.due then
@@ -83,7 +91,55 @@ if #picks == 0 then
     local start_at = next_start_at(q)
     if start_at and (not next_due or start_at < next_due) then next_due = start_at end
   end
+  return next_due and I(next_due) or ''
 end
+
+-- What a claim of n would take here, without taking it.
+local function peek()
+  commit()
+  local heads = choose(candidates, n)
+  local bands, followers, position = {}, {}, {}
+  for i = 1, #picks do
+    local c, v, m = picks[i][1], picks[i][2], picks[i][3]
+    if i <= heads then
+      bands[i], position[v] = c.aging and '0' or sub(m, 1, 1), i
+    else
+      followers[#followers + 1] = position[v] .. ','
+    end
+  end
+  local q = Q[names[1]]
+  return {
+    more and '1' or '0', #picks == 0 and when_next() or '', format('%.17g', q.served), I(q.weight), concat(bands),
+    concat(followers), parked_now > 0 and '1' or '0'
+  }
+end
+
+local plan
+if ARGV[10] == 'peek' then return peek() end
+if ARGV[10] ~= '' then
+  local heads, followers, look, seen, served = match(ARGV[10], '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
+  plan = {
+    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
+    served = tonumber(served)
+  }
+end
+choose(candidates, n, plan)
+if plan then -- others may have claimed since the peek
+  for i = 1, #candidates do
+    local c, asked = candidates[i], plan.heads + plan.followers
+    if c.q.served == plan.seen and c.taken == asked then
+      c.served = plan.served
+    else
+      c.served = max(c.q.served, plan.served - asked) + c.taken
+    end
+  end
+end
+deliver(ARGV[5], ARGV[6], lease)
+for i = 1, #candidates do
+  write_back(candidates[i])
+  look_for_missed(candidates[i].q)
+end
+local next_due = #picks == 0 and when_next() or ''
 
 -- Take out of `live` what has nothing to look at.
 local function retire(q)
@@ -107,7 +163,7 @@ if ARGV[9] == '1' then
   end
 end
 
-local out = {(more or parked_now > PARK) and '1' or '0', next_due and I(next_due) or ''}
+local out = {(more or parked_now > PARK) and '1' or '0', next_due}
 for i = 1, #candidates do
   local c = candidates[i]
   if c.taken > 0 then

@@ -21,7 +21,7 @@ while ARGV[at] do
   at = at + 2 + ARGS[kind]
 end
 
-for i = 1, #items do promote(items[i].q, BATCH) end
+for i = 1, #items do promote(items[i].q) end
 load_tasks(ids)
 local codes = {}
 for i = 1, #ids do

@@ -1,14 +1,15 @@
 -- Housekeeping of one queue: promotes, reaps, expires, and deletes what has been kept long enough; one batch each.
 --
 -- ARGV   3 queue, 4 most of each
--- reply  {promoted, reaped, expired, deleted}
+-- reply  {promoted, reaped, expired, deleted, 1 if there may be more}
 
 -- @include commit
 
-local q, most = queue(ARGV[3]), tonumber(ARGV[4])
-local promoted = promote(q, most)
-local reaped = reap(q, most)
-local expired = expire(q, most)
+if redis.call('EXISTS', K('state', ARGV[3])) == 0 then return {0, 0, 0, 0, 0} end -- only listed, never used
+local q, most = queue(ARGV[3]), min(BATCH, tonumber(ARGV[4]))
+local promoted, more = promote(q, most)
+local reaped, more_ended = reap(q, most)
+local expired, more_late = expire(q, most)
 finish_verb(q)
 
 local done, ids = walk({zq(q, 'done')}, 1, most), {}
@@ -30,10 +31,11 @@ for _ = 1, most do
   write('DEL', key_name(q.name, key))
 end
 
--- Virtual time grows one turn a round, and must stay below one priority in a turn's score: long before, all begins anew.
+-- Virtual time grows one turn a round, and must stay below one priority in a turn's score: long before, all goes back, but
+-- not to zero, where those that wait behind it at a lower priority would meet.
 if q.v > 2 ^ 48 and q.aging == 0 then
-  local by = q.v
-  q.v, q.j, q.plain.tag, q.dirty = 0, max(0, q.j - by), max(0, q.plain.tag - by), true
+  local by = q.v - 2 ^ 47
+  q.v, q.j, q.plain.tag, q.dirty = 2 ^ 47, max(0, q.j - by), max(0, q.plain.tag - by), true
   local states = redis.call('HGETALL', K('flows', q.name))
   for i = 1, #states, 2 do
     q.read_texts[states[i]] = states[i + 1]
@@ -58,4 +60,5 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   end
 end
 commit()
-return {promoted, reaped, expired, #ids}
+more = more or more_ended or reaped >= most or more_late or #ids == BATCH
+return {promoted, reaped, expired, #ids, more and 1 or 0}

@@ -29,8 +29,6 @@ local function view_head(v)
   return m
 end
 
-local function stands_before(as, am, bs, bm) return as < bs or (as == bs and before(am, bm)) end
-
 local function heap_key(c, v)
   local m, s = v.m[v.pos + 1], v.s[v.pos + 1]
   if c.aging then return s, m end
@@ -68,6 +66,16 @@ local function pop(c)
   return v
 end
 
+-- What of a partition may start, in order: nothing behind a parked task of an ordered one.
+local function line_reader(f, page)
+  local entries = walk({f.line}, 1, page)
+  if not f.parked then return entries end
+  return function()
+    local m, s = entries()
+    if m and stands_before(s, m, f.ps, f.parked) then return m, s end
+  end
+end
+
 -- Reads up to k more flows in turn order; false at the end.
 local function read_flows(c, k)
   local names, scores = {}, {}
@@ -86,7 +94,7 @@ local function read_flows(c, k)
     end
     local v = {
       f = f, code = f.code, tag = f.tag, weight = f.weight, ordered = f.ordered, room = flow_room(f), m = {}, s = {},
-      pos = 0, taken = 0, read = walk({f.line}, 1, c.page)
+      pos = 0, taken = 0, read = line_reader(f, c.page)
     }
     c.views[#c.views + 1] = v
     if view_head(v) then
@@ -122,8 +130,7 @@ local function best(c)
       return nil
     end
     pop(c)
-    v.parked = v.parked or {}
-    v.parked[#v.parked + 1] = v.m[v.pos + 1]
+    c.parked[#c.parked + 1] = {v, v.m[v.pos + 1]}
     v.pos = v.pos + 1
     if not v.ordered then compete(c, v) end
     v = first_view(c)
@@ -184,9 +191,10 @@ local function still(candidates)
   return left
 end
 
-local function take_heads(candidates, n, gated)
+local function take_heads(candidates, n, gated, look)
   local claimed = {}
   candidates = still(candidates)
+  if n == 0 then return claimed end
   while #candidates > 0 and not enough do
     local c = candidates[1]
     if #candidates == 1 then c.served = c.served + 1 else c = next_queue(candidates) end
@@ -194,10 +202,13 @@ local function take_heads(candidates, n, gated)
     pick(c, v)
     if c.flows then
       c.v = max(c.v, v.tag)
-      v.tag = c.v + floor(U / v.weight + 0.5)
+      v.tag = after_turn(c.v, v.weight)
     end
     if v.ordered then claimed[#claimed + 1] = {c, v} else c.again = v end
-    if #picks == n then break end
+    if #picks == n then
+      if look then still(candidates) end
+      break
+    end
     if gated then
       candidates = still(candidates)
     elseif c.room == 0 or not best(c) then
@@ -235,7 +246,7 @@ function candidate(q, runs, page)
   local aging = q.aging > 0
   local c = {
     q = q, runs = runs, page = page, aging = aging, flows = q.flows > 0 and not aging, gated = q.limited or runs,
-    room = room(q), heap = {}, first = 1, views = {}, taken = 0, served = q.served, v = q.v
+    room = room(q), heap = {}, first = 1, views = {}, parked = {}, taken = 0, served = q.served, v = q.v
   }
   if q.flows > 0 then c.turns = walk(of_specs(q, 'turns', runs), 2, page) end
   local lanes = of_specs(q, 'line', runs)
@@ -263,12 +274,20 @@ local function take_line(c, n)
   v.taken, c.taken, c.served = v.pos, v.pos, c.served + v.pos
 end
 
-function choose(candidates, n)
+-- plan: what was chosen among the queues of a cluster: how many heads and followers, and whether the next head has to be
+-- looked at, so that it is parked if it must be. Returns how many heads were taken.
+function choose(candidates, n, plan)
   local gated = false
   for i = 1, #candidates do gated = gated or candidates[i].gated end
-  if #candidates == 1 and not gated and not candidates[1].turns then return take_line(candidates[1], n) end
-  local claimed = take_heads(candidates, n, gated)
-  if not enough then take_followers(claimed, n) end
+  if plan then n = plan.heads end
+  if #candidates == 1 and not gated and not candidates[1].turns then
+    take_line(candidates[1], n)
+    return #picks
+  end
+  local claimed = take_heads(candidates, n, gated, plan and plan.look)
+  local heads = #picks
+  if not enough then take_followers(claimed, plan and heads + plan.followers or n) end
+  return heads
 end
 
 -- ── what the claim leaves ──
@@ -319,16 +338,16 @@ function write_back(c)
   if c.served ~= q.served then q.served, q.served_on = c.served, true end
   if c.v ~= q.v then q.v, q.dirty = c.v, true end
   count_starts(q, c.taken)
+  for i = 1, #c.parked do
+    local f, t = c.parked[i][1].f, task(ref_id(c.parked[i][2]))
+    leave(q, t, f)
+    park(q, t, f)
+  end
   for i = 0, #c.views do
     local v = c.views[i]
     if i == 0 then v = c.plain end
-    if v and (v.taken > 0 or v.parked) then
+    if v and v.pos > 0 then
       local f = v.f
-      for k = 1, v.parked and #v.parked or 0 do
-        local t = task(ref_id(v.parked[k]))
-        leave(q, t, f)
-        park(q, t, f)
-      end
       if f.tag ~= v.tag then f.tag, q.dirty = v.tag, true end
       place(q, f)
     end

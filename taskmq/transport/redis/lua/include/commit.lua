@@ -1,6 +1,7 @@
 -- The end of every script that changes something: all tables become commands, and nothing reads a reply.
 --
 -- wake:<q>  list of at most WAKES tokens for those who wait for work of the queue (BLPOP)
+-- waiting   in a cluster, where those lists are in a slot of their own: somebody waits for work of this queue
 
 -- @include ending
 
@@ -10,6 +11,11 @@ do
 WAKES = 32
 
 local function wake_waiters()
+  if home then
+    local n = wakes[home] or 0
+    if n > 0 and redis.call('EXISTS', K('waiting', home)) == 1 then woken = min(n, WAKES) end
+    return
+  end
   for name, n in pairs(wakes) do
     local have = redis.call('LLEN', K('wake', name))
     n = min(n, WAKES - have)
@@ -27,7 +33,9 @@ end
 
 local function commit_queue(q)
   sync(q)
-  if q.born and not home then write('ZADD', P .. 'queues', I(q.born), q.name) end
+  if q.born then
+    if home then begun = 1 else write('ZADD', P .. 'queues', I(q.born), q.name) end
+  end
   if q.dirty then write('SET', K('state', q.name), state_text(q)) end
   if q.served_on then write('SET', K('served', q.name), service_text(q)) end
   for field, by in pairs(q.cnt) do
@@ -52,7 +60,7 @@ local function commit_limits()
     if k.dirty then
       local lines = {I(k.running)}
       for _, line in pairs(k.lines) do
-        lines[#lines + 1] = line.q .. '\t' .. I(line.n) .. '\t' .. I(line.parked) .. '\t' .. I(line.owed)
+        lines[#lines + 1] = concat({line.q, I(line.spec), I(line.n), I(line.parked), I(line.owed), I(line.v), I(line.j)}, '\t')
       end
       if k.running == 0 and #lines == 1 then
         if k.stored then

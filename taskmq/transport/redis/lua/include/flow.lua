@@ -6,20 +6,21 @@
 --                        lm and the code.
 -- flows:<q>              HASH code → "live,tag,weight,max_running,aside,blocked_until,blocked_seq,paused,running;held_by;
 --                        parked;score lm …" only for a partition about which there is more to say than its line and turn: one
---                        that runs, waits, is stopped or has a weight. An ordered one lists what runs, in order.
+--                        that runs, waits, is stopped or has a weight. An ordered one lists what runs, in order; parked is
+--                        the first of heads:, "score lm".
+-- heads:<len>:<q>:<code> ZSET of the parked tasks of an ordered partition, as they stood in its line
 -- blocks:<q>             ZSET of blocked partitions by the end of it; member blocked_seq and code
 --
 -- Between verbs a partition exists if it is in one of the two; so a million of them cost nothing but their lines and turns.
 
 -- @include limits
 
-local load_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
-  run_drop, U
+local load_flows, load_with_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
+  run_drop, add_parked, drop_parked
 do
 
 local NONE = {}
 
-U = 2 ^ 24
 local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),([^,]*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
 
 -- Where a partition with this head stands among the turns: set and member.
@@ -28,12 +29,12 @@ local function turn_place(q, f, m)
   return set, q.aging > 0 and sub(m, 1, 9) .. f.code or f.code
 end
 
--- A flow that does not exist, with room for all that may become of it.
+-- A flow that does not exist. What few flows have – max, blocked, bseq, held, parked, ps – is not there until they have it:
+-- a table for all of it costs twice the time.
 local function new_flow(q, name)
   return {
     code = name, ordered = byte(name) == 33, line = zset(K2('part', q.name, name)),
-    exists = false, live = false, tag = 0, weight = 1, max = nil, aside = 0, run = NONE, nrun = 0, blocked = nil, bseq = nil,
-    paused = false, held = nil, parked = nil, stored = nil, dirty = nil, tset = nil, tm = nil, ts = nil
+    exists = false, live = false, tag = 0, weight = 1, aside = 0, run = NONE, nrun = 0, paused = false
   }
 end
 
@@ -51,9 +52,20 @@ function load_flows(q, names)
   end
 end
 
+-- Read these tasks and their flows.
+function load_with_flows(q, ids)
+  load_tasks(ids)
+  local codes = {}
+  for i = 1, #ids do
+    local t = task(ids[i])
+    if t then codes[#codes + 1] = code(t) end
+  end
+  load_flows(q, codes)
+end
+
 function forget(f)
   f.exists, f.live, f.tag, f.weight, f.max, f.aside, f.run, f.nrun = false, false, 0, 1, nil, 0, NONE, 0
-  f.blocked, f.bseq, f.paused, f.held, f.parked = nil, nil, false, nil, nil
+  f.blocked, f.bseq, f.paused, f.held, f.parked, f.ps = nil, nil, false, nil, nil, nil
 end
 
 -- The flow of a code; it may not exist.
@@ -72,7 +84,10 @@ function flow(q, name)
     f.aside, f.blocked, f.bseq, f.paused = tonumber(aside), tonumber(blocked), bseq, paused == '1'
     f.nrun, f.stored = tonumber(nrun), true
     if held ~= '' then f.held = held end
-    if parked ~= '' then f.parked = parked end
+    if parked ~= '' then
+      local s, l = match(parked, '^(%S+) (%S+)$')
+      f.ps, f.parked = tonumber(s), l
+    end
     if run ~= '' then
       f.run = {}
       for s, l in gmatch(run, '(%S+) (%S+)') do f.run[#f.run + 1] = {tonumber(s), l} end
@@ -97,7 +112,8 @@ local function flow_text(q, f)
   for i = 1, #f.run do run[i] = I(f.run[i][1]) .. ' ' .. f.run[i][2] end
   return (f.live and '1,' or '0,') .. I(tag_of(q, f)) .. ',' .. I(f.weight) .. ',' .. (f.max and I(f.max) or '') .. ','
     .. I(f.aside) .. ',' .. (f.blocked and I(f.blocked) or '') .. ',' .. (f.bseq or '') .. ',' .. (f.paused and '1' or '0')
-    .. ',' .. I(f.nrun) .. ';' .. (f.held or '') .. ';' .. (f.parked or '') .. ';' .. concat(run, ' ')
+    .. ',' .. I(f.nrun) .. ';' .. (f.held or '') .. ';'
+    .. (f.parked and I(f.ps) .. ' ' .. f.parked or '') .. ';' .. concat(run, ' ')
 end
 
 function touch(q, f)
@@ -121,7 +137,10 @@ function stopped(f) return f.blocked or f.held or f.paused end
 function flow_room(f) return f.max and max(0, f.max - f.nrun) end
 
 local function eligible(q, f)
-  return not stopped(f) and not f.parked and not (f.ordered and f.nrun > 0) and flow_room(f) ~= 0 and has_line(q, f)
+  if stopped(f) or (f.ordered and f.nrun > 0) or flow_room(f) == 0 or not has_line(q, f) then return false end
+  if not f.parked then return true end
+  local m, s = zfirst(f.line)
+  return stands_before(s, m, f.ps, f.parked)
 end
 
 -- The flow of a code, born if need be. The first partition makes the unpartitioned tasks a flow, too.
@@ -206,6 +225,20 @@ function block(q, f, till, seqx)
   touch(q, f)
 end
 
+-- ── parked tasks of an ordered partition: nothing behind the first of them may start ──
+
+local function heads(q, f) return zset(K2('heads', q.name, f.code)) end
+
+function add_parked(q, f, s, m)
+  zadd(heads(q, f), m, s)
+  if not f.parked or stands_before(s, m, f.ps, f.parked) then f.parked, f.ps = m, s end
+end
+
+function drop_parked(q, f, m)
+  zrem(heads(q, f), m)
+  if f.parked == m then f.parked, f.ps = zfirst(heads(q, f)) end
+end
+
 -- ── what runs, in an ordered partition in order ──
 
 function run_add(f, s, m)
@@ -213,7 +246,7 @@ function run_add(f, s, m)
   if f.ordered then
     if f.run == NONE then f.run = {} end
     local run, i = f.run, #f.run + 1
-    while i > 1 and (run[i - 1][1] > s or (run[i - 1][1] == s and before(m, run[i - 1][2]))) do i = i - 1 end
+    while i > 1 and stands_before(s, m, run[i - 1][1], run[i - 1][2]) do i = i - 1 end
     table.insert(run, i, {s, m})
   end
 end

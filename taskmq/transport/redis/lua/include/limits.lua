@@ -1,20 +1,37 @@
 -- Concurrency limits by key. Twin of policy/limits.py (essay there) and transport/memory/limits.py.
 --
--- limit:<key>             "running\n" and for each line of parked tasks "queue\tn\tparked\towed\n"
+-- A line of parked tasks is a queue's tasks of one spec and one n. Its sets, each named by spec, n and key:
+-- limit:<key>             "running\n" and for each line of parked tasks "queue\tspec\tn\tparked\towed\tv\tj\n"
 -- limits                  ZSET of the keys that have something running or parked
--- parked:<len>:<q>:<n>:<key>  ZSET of parked tasks, as they stood in their lines
--- owing:<q>               ZSET of "key\0n" of the lines that are owed a return
+-- parked:<len>:<q>:<spec>:<n>:<key>  ZSET of a line's tasks (lm) by turn. Strict: score (9 - priority) * 2^49 + tag; aging:
+--                         score dispatch_at, and no more sets
+-- theirs:<len>:<q>:<spec>:<n>:<len of key>:<key>:<code>  ZSET of the tasks of one partition in it, as they stood in its line
+-- tags:<…>                ZSET of their seqs by tag
+-- owing:<q>               ZSET of "key\0n\0spec" of the lines that are owed a return
+--
+-- Tags grow one U a round for as long as a line does not get empty, and 2^53 is far. Beyond 2^49 a task that others of
+-- a higher priority have passed by for that long may come before them, once.
 
 -- @include task
 
-local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_limit, first_owed, returned, L,
-  wakes
+local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_limit, owed_ids, first_owed, returned,
+  owing_lines, L, wakes
 do
 
 -- L: keys by name   wakes: queue name → how many waiters there is work for
 fresh[#fresh + 1] = function() L, wakes = {}, {} end
 
 function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
+
+local function place_of(name, spec, n) return name .. '\t' .. I(spec) .. '\t' .. I(n) end
+
+local function new_line(key, name, spec, n)
+  local of = I(spec) .. ':' .. I(n) .. ':'
+  return {
+    key = key, q = name, spec = spec, n = n, parked = 0, owed = 0, v = 0, j = 0, last = {}, of = of,
+    set = zset(K2('parked', name, of .. key)), member = key .. '\0' .. format('%07.0f', n) .. '\0' .. format('%04.0f', spec)
+  }
+end
 
 function limit(key)
   local k = L[key]
@@ -23,8 +40,10 @@ function limit(key)
     k = {key = key, running = 0, lines = {}, stored = s and true}
     if s then
       k.running = tonumber(match(s, '^%d+'))
-      for name, n, parked, owed in gmatch(s, '\n([^\t]+)\t(%d+)\t(%d+)\t(%d+)') do
-        k.lines[name .. '\t' .. n] = {q = name, n = tonumber(n), parked = tonumber(parked), owed = tonumber(owed)}
+      for name, spec, n, parked, owed, v, j in gmatch(s, '\n([^\t]+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)') do
+        local line = new_line(key, name, tonumber(spec), tonumber(n))
+        line.parked, line.owed, line.v, line.j = tonumber(parked), tonumber(owed), tonumber(v), tonumber(j)
+        k.lines[name .. '\t' .. spec .. '\t' .. n] = line
       end
     end
     L[key] = k
@@ -32,21 +51,20 @@ function limit(key)
   return k
 end
 
-local function at_limit(name, n) return name .. '\t' .. I(n) end
 function free(key, n) return n - limit(key).running end
-local function owing_member(key, n) return key .. '\0' .. format('%07.0f', n) end
-local function parked_set(name, key, n) return zset(K2('parked', name, I(n) .. ':' .. key)) end
 
 local function noted(k)
   k.dirty = true
   for _, line in pairs(k.lines) do
     if line.owed > 0 then
-      zadd(zset(K('owing', line.q)), owing_member(k.key, line.n), 0)
+      zadd(zset(K('owing', line.q)), line.member, 0)
       enliven(queue(line.q))
       wake(line.q, 1)
     end
   end
 end
+
+local function settled(line) zrem(zset(K('owing', line.q)), line.member) end
 
 local function missed_line(k, line)
   if line and line.owed < line.n and line.n - k.running > 0 then line.owed = line.owed + 1 end
@@ -65,49 +83,142 @@ function release_limit(key)
 end
 
 -- A task that stood in line for a free slot cannot take it: another one may.
-function missed(name, key, n)
+function missed(q, t)
+  local key, n = limit_of(t)
+  if not key then return end
   local k = limit(key)
-  missed_line(k, k.lines[at_limit(name, n)])
+  missed_line(k, k.lines[place_of(q.name, t.spec, n)])
   noted(k)
 end
 
-function park_limit(name, key, n, member, s)
-  local k, at = limit(key), at_limit(name, n)
-  local line = k.lines[at]
-  if not line then
-    line = {q = name, n = n, parked = 0, owed = 0}
-    k.lines[at] = line
-  end
-  line.parked, k.dirty = line.parked + 1, true
-  zadd(parked_set(name, key, n), member, s)
+-- ── turns ──
+
+local function of_partition(line, what, name)
+  return zset(K2(what, line.q, line.of .. #line.key .. ':' .. line.key .. ':' .. name))
+end
+local function seq_of(m) return sub(m, 2, 9) end
+local function tag_in(line, m) return zscore(line.set, m) - lm_prio_score(m) end
+
+-- The tag of a task that is parked now.
+local function new_tag(line, name, weight)
+  local last = line.last[name] or zlast(of_partition(line, 'tags', name))
+  if last then return after_turn(last, weight) end
+  line.j = max(line.j + 1, line.v)
+  return line.j
 end
 
-function unpark_limit(name, key, n, member)
-  local k, at = limit(key), at_limit(name, n)
+local function add(q, line, m, s, name, weight)
+  if q.aging > 0 then return zadd(line.set, m, s) end
+  local tag = new_tag(line, name, weight)
+  line.last[name] = tag
+  zadd(line.set, m, lm_prio_score(m) + tag)
+  zadd(of_partition(line, 'theirs', name), m, s)
+  zadd(of_partition(line, 'tags', name), seq_of(m), tag)
+end
+
+-- Takes a task out; its tag.
+local function remove(q, line, m, name)
+  local tag = q.aging > 0 and 0 or tag_in(line, m)
+  zrem(line.set, m)
+  if q.aging == 0 then
+    line.last[name] = nil
+    zrem(of_partition(line, 'theirs', name), m)
+    zrem(of_partition(line, 'tags', name), seq_of(m))
+  end
+  return tag
+end
+
+-- The task that returns next: its partition's first, which gets the tag of the turn.
+local function first(q, line)
+  local m = zfirst(line.set, line.owed)
+  if q.aging > 0 then return m end
+  local name = code(task(ref_id(m)))
+  local best = zfirst(of_partition(line, 'theirs', name))
+  if best ~= m then
+    local tags, turn, other = of_partition(line, 'tags', name), tag_in(line, m), tag_in(line, best)
+    zadd(line.set, best, lm_prio_score(best) + turn)
+    zadd(line.set, m, lm_prio_score(m) + other)
+    zadd(tags, seq_of(best), turn)
+    zadd(tags, seq_of(m), other)
+  end
+  return best
+end
+
+-- ── parked ──
+
+-- A task waits for a slot; weight: of its partition.
+function park_limit(q, t, weight)
+  local key, n = limit_of(t)
+  local k, at = limit(key), place_of(q.name, t.spec, n)
+  local line = k.lines[at] or new_line(key, q.name, t.spec, n)
+  k.lines[at] = line
+  line.parked, k.dirty = line.parked + 1, true
+  add(q, line, lm(t), score(q, t), code(t), weight)
+end
+
+-- A parked task returns to its line, or has ended.
+function unpark_limit(q, t)
+  local key, n = limit_of(t)
+  local k, at = limit(key), place_of(q.name, t.spec, n)
   local line = k.lines[at]
-  zrem(parked_set(name, key, n), member)
+  line.v = max(line.v, remove(q, line, lm(t), code(t)))
   line.parked = line.parked - 1
   if line.parked == 0 then
     k.lines[at] = nil
-    zrem(zset(K('owing', name)), owing_member(key, n))
+    settled(line)
   end
   noted(k)
 end
 
--- The next task that is to return to its line, if one is owed.
-function first_owed(name, key, n)
-  local k = limit(key)
-  local line = k.lines[at_limit(name, n)]
-  if line then
-    line.owed, k.dirty = max(0, min(line.owed, n - k.running)), true
-    if min(line.owed, line.parked) > 0 then return (zfirst(parked_set(name, key, n), BATCH)) end
+-- The lines of a queue that are owed a return, by key, n and handler: key, n and spec of each.
+function owing_lines(q)
+  local found, names = {}, nil
+  local entries = walk({zset(K('owing', q.name))}, 10, BATCH)
+  local m = entries()
+  while m do
+    local key, n, spec = match(m, '^(.*)%z(%d+)%z(%d+)$')
+    local line, i = {key = key, n = tonumber(n), spec = tonumber(spec)}, #found + 1
+    found[i] = line
+    while i > 1 and found[i - 1].key == key and found[i - 1].n == line.n do -- specs are numbered as they came
+      names = names or spec_names(q)
+      if not before(names[line.spec], names[found[i - 1].spec]) then break end
+      found[i], found[i - 1] = found[i - 1], line
+      i = i - 1
+    end
+    m = entries()
   end
-  zrem(zset(K('owing', name)), owing_member(key, n))
+  return found
 end
 
-function returned(name, key, n)
-  local k = limit(key)
-  local line = k.lines[at_limit(name, n)]
+-- Ids of those that a line is owed, as far as nobody of their partitions comes before them; at most k.
+function owed_ids(q, of, k)
+  local ids, line = {}, limit(of.key).lines[place_of(q.name, of.spec, of.n)]
+  local entries = line and walk({line.set}, line.owed, BATCH)
+  for i = 1, line and min(k, line.owed) or 0 do
+    local m = entries()
+    if not m then break end
+    ids[i] = ref_id(m)
+  end
+  return ids
+end
+
+-- The next task (lm) that is to return to its line, if one is owed.
+function first_owed(q, of)
+  local k = limit(of.key)
+  local line = k.lines[place_of(q.name, of.spec, of.n)]
+  if line then
+    line.owed, k.dirty = max(0, min(line.owed, line.n - k.running)), true
+    if min(line.owed, line.parked) > 0 then return first(q, line) end
+    settled(line)
+  else
+    settled(new_line(of.key, q.name, of.spec, of.n))
+  end
+end
+
+-- One that was owed stands in line and can start.
+function returned(q, of)
+  local k = limit(of.key)
+  local line = k.lines[place_of(q.name, of.spec, of.n)]
   if line then line.owed, k.dirty = line.owed - 1, true end
 end
 

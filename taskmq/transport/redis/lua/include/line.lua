@@ -57,25 +57,23 @@ end
 
 -- Wait outside the line for a slot of its limit; an ordered partition waits with it.
 function park(q, t, f)
-  local key, n = limit_of(t)
   t.st = 'P'
   if not f.plain then
     f.aside = f.aside + 1
     touch(q, f)
   end
-  if f.ordered then f.parked = lm(t) end
-  park_limit(q.name, key, n, lm(t), score(q, t))
+  if f.ordered then add_parked(q, f, score(q, t), lm(t)) end
+  park_limit(q, t, f.weight)
   in_place(q, t)
 end
 
 local function unpark(q, t, f)
-  local key, n = limit_of(t)
   if not f.plain then
     f.aside = f.aside - 1
     touch(q, f)
   end
-  if f.parked == lm(t) then f.parked = nil end
-  unpark_limit(q.name, key, n, lm(t))
+  if f.ordered then drop_parked(q, f, lm(t)) end
+  unpark_limit(q, t)
 end
 
 -- A task becomes claimable: it enters its line where its key puts it.
@@ -95,13 +93,7 @@ function enter(q, t)
   end
   if f.ordered and f.live and q.limited then
     local m, s = zfirst(f.line)
-    if keyed(q, lm_spec(m)) then
-      local own = score(q, t)
-      if own < s or (own == s and before(lm(t), m)) then
-        local head_key, head_n = limit_of(task(ref_id(m)))
-        missed(q.name, head_key, head_n)
-      end
-    end
+    if keyed(q, lm_spec(m)) and stands_before(score(q, t), lm(t), s, m) then missed(q, task(ref_id(m))) end
   end
   stand(q, t, f)
   place(q, f)
@@ -129,10 +121,9 @@ end
 
 -- Take a waiting task out for good: it is cancelled, expired or skipped.
 function drop(q, t, f)
-  local key, n = limit_of(t)
   local stood = t.st == 'W'
   leave(q, t, f)
-  if stood and key then missed(q.name, key, n) end
+  if stood then missed(q, t) end
   if f.ordered and f.blocked and f.bseq == t.seqx then unblock(q, f) end -- its delay ends with it
 end
 
@@ -144,79 +135,87 @@ function look_for_missed(q)
   for i = 1, #list do
     local f = list[i]
     if not f.live and f.exists then
-      local entries = walk(f.plain and of_specs(q, 'line') or {f.line}, LOOK, LOOK)
+      local entries, ids = walk(f.plain and of_specs(q, 'line') or {f.line}, LOOK, LOOK), {}
       for _ = 1, LOOK do
         local m = entries()
         if not m then break end
-        if keyed(q, lm_spec(m)) then
-          local key, n = limit_of(task(ref_id(m)))
-          missed(q.name, key, n)
-        end
+        if keyed(q, lm_spec(m)) then ids[#ids + 1] = ref_id(m) end
       end
+      load_tasks(ids)
+      for k = 1, #ids do missed(q, task(ids[k])) end
     end
   end
 end
 
--- Let what is due by now enter its line or free its flow, in order of due time, then seq; returns how many did.
-function promote(q, most)
-  if not q.due or q.due > now then return 0 end
-  local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
-  local entries, done, ids, due = walk({delayed, retries, blocks}, 1, most), 0, {}, {}
-  while done < most do
+local effort -- what this call has spent on promotion: 1 for a task, 2 if it has a partition or a limit
+fresh[#fresh + 1] = function() effort = 0 end
+
+-- The next of what is due, at most k; with their tasks and flows read.
+local function due_page(q, entries, blocks, k)
+  local page, ids = {}, {}
+  while #page < k do
     local m, s, z = entries()
     if not m or s > now then break end
-    done = done + 1
-    due[done] = {m, z}
+    page[#page + 1] = {m, z}
     if z ~= blocks then ids[#ids + 1] = ref_id(m) end
   end
-  load_tasks(ids)
-  local codes = {}
-  for i = 1, #ids do
-    local t = task(ids[i])
-    if t then codes[#codes + 1] = code(t) end
+  load_with_flows(q, ids)
+  return page
+end
+
+local function enter_due(q, t, m, aside)
+  local f = flow(q, code(t))
+  if t.c.e then zrem(zq(q, 'expiring'), m) end
+  if aside and not f.plain then
+    f.aside = f.aside - 1
+    touch(q, f)
   end
-  load_flows(q, codes)
-  for i = 1, done do
-    local m, z = due[i][1], due[i][2]
-    zrem(z, m)
-    if z == blocks then
-      local f = flow(q, sub(m, 9))
-      f.blocked, f.bseq = nil, nil
-      touch(q, f)
-      place(q, f)
-    else
-      local t = task(ref_id(m))
-      if t then
-        if t.c.e then zrem(zq(q, 'expiring'), m) end
-        if z == retries then
-          local f = flow(q, code(t))
-          if not f.plain then
-            f.aside = f.aside - 1
-            touch(q, f)
-          end
-        end
-        enter(q, t)
+  enter(q, t)
+  effort = effort + ((not f.plain or t.x.l) and 2 or 1)
+end
+
+local function free_due(q, f)
+  f.blocked, f.bseq = nil, nil
+  touch(q, f)
+  place(q, f)
+  effort = effort + 2
+end
+
+-- Let what is due by now enter its line or free its flow, in order of due time, then seq. Returns how many did, and whether
+-- there may be more.
+function promote(q, most)
+  most = most or BATCH
+  if not q.due or q.due > now then return 0, false end
+  if effort >= BATCH then return 0, true end
+  local delayed, retries, blocks = zq(q, 'delayed'), zq(q, 'retries'), zq(q, 'blocks')
+  local entries, done = walk({delayed, retries, blocks}, 1, HALF), 0
+  while done < most and effort < BATCH do
+    local asked = min(HALF, most - done)
+    local page = due_page(q, entries, blocks, asked)
+    for i = 1, #page do
+      local m, z = page[i][1], page[i][2]
+      local t = z ~= blocks and task(ref_id(m))
+      zrem(z, m)
+      if z == blocks then
+        free_due(q, flow(q, sub(m, 9)))
+      elseif t then
+        enter_due(q, t, m, z == retries)
       end
     end
+    done = done + #page
+    if #page < asked then return done, false end
   end
-  return done
+  return done, true
 end
 
 -- Put parked tasks that are owed a return back in their places, by their limits' keys; returns how many moved.
 function return_parked(q, most)
-  local moved, owing, lines = 0, {}, nil
   if not q.limited then return 0 end
-  lines = walk({zset(K('owing', q.name))}, 10, BATCH)
-  local m = lines()
-  while m do
-    owing[#owing + 1] = m
-    m = lines()
-  end
+  local moved, owing = 0, owing_lines(q)
   for i = 1, #owing do
-    local key, n = match(owing[i], '^(.*)%z(%d+)$')
-    n = tonumber(n)
+    load_with_flows(q, owed_ids(q, owing[i], most - moved))
     while moved < most do
-      m = first_owed(q.name, key, n)
+      local m = first_owed(q, owing[i])
       if not m then break end
       local t = task(ref_id(m))
       local f = flow(q, code(t))
@@ -224,7 +223,8 @@ function return_parked(q, most)
       stand(q, t, f)
       place(q, f)
       moved = moved + 1
-      if f.live or (f.plain and q.flows == 0) then returned(q.name, key, n) end -- else it cannot take the slot
+      -- Where it cannot take the slot, the next one returns, too.
+      if f.plain or (f.live and not (f.ordered and zfirst(f.line) ~= m)) then returned(q, owing[i]) end
     end
   end
   return moved

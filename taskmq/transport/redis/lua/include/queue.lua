@@ -14,6 +14,8 @@
 -- @include base
 
 local PB = 2 ^ 49 -- one priority in the score of a line or a turn: (9 - priority) * PB + seq or tag
+local U = 2 ^ 24 -- one turn (policy/turns.py)
+local function after_turn(tag, weight) return tag + floor(U / weight + 0.5) end
 local Q, QN -- queues by name, and in order of loading
 local last_queue
 fresh[#fresh + 1] = function() Q, QN, last_queue = {}, {}, nil end
@@ -59,8 +61,7 @@ local function load_queues(names)
       tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
     else
       q.v, q.j, q.flows, q.specs = 0, 0, 0, ''
-      q.dirty = true
-      if not home then q.born = next_queue_number() end
+      q.born, q.dirty = home or next_queue_number(), true
     end
     q.plain = {code = '', plain = true, weight = 1, tag = tag, live = live, exists = true}
   end
@@ -148,6 +149,14 @@ local function spec_number(q, name)
     write('HSET', K('specs', q.name), name, I(#q.specs))
   end
   return q.newspecs[name]
+end
+
+-- The specs by their numbers.
+local function spec_names(q)
+  local names, known = {}, redis.call('HGETALL', K('specs', q.name))
+  for i = 1, #known, 2 do names[tonumber(known[i + 1])] = known[i] end
+  for name, number in pairs(q.newspecs or {}) do names[number] = name end
+  return names
 end
 
 local function keyed(q, spec) return byte(q.specs, spec) == 49 end

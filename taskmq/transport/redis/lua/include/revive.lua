@@ -5,12 +5,7 @@
 local function revive(from, q, t, seqx, available)
   zrem(zq(from, 'done'), t.id)
   zrem(zq(from, 'dead'), t.id)
-  if q ~= from then
-    local texts = {}
-    for letter, text in pairs(t.x) do texts[letter] = text end
-    texts.q, t.x = q.name, texts
-    t.texts = string.gsub(t.texts, '\tq[^\t]*', function() return '\tq' .. q.name end)
-  end
+  if q ~= from then set_text(t, 'q', q.name) end
   local spec = spec_number(q, t.x.h .. '\0' .. (t.x.v or '') .. '\0' .. (t.x.l and '1' or '0'))
   t.seqx, t.spec, t.specx = seqx, spec, two(spec)
   t.outcome, t.progress, t.started_at, t.attempts, t.hand = '', '', nil, 0, ''
@@ -21,4 +16,5 @@ local function revive(from, q, t, seqx, available)
   count(q, 'h' .. spec, 1)
   change(t)
   enter(q, t)
+  take_key(q, t)
 end

@@ -4,7 +4,8 @@
 --         line 2  what is seldom set, a letter and a number each: c created_at, a available_at if later, m max_attempts if
 --                 not 3, e expires_at, d deadline_at, r retry_at, b blamed, x expiries, y replays, f finished_at,
 --                 z delete_at, w weight and n max_running of its partition, l limit's n, t retention, k life of its key
---         line 3  "\t" and a letter before each text: h handler, v version, q queue, p partition, k key, l limit, g tags
+--         line 3  "\t" and a letter before each text: h handler, v version, q queue, p partition, k key, l limit, g tags,
+--                 d digest of a key that it holds no more (else it stands with the key), m queue it moves to (depart.lua)
 --         line 4  progress, line 5 result or reason, error and traceback: JSON
 --         the rest is the body, untouched
 -- state   D due later, A aside for a retry, W in line, P parked, R running; S F C E ended
@@ -152,6 +153,13 @@ local function set(t, k, v)
   if old == nil and not t.warm then t.cold = t.cold .. k .. I(v) else t.warm = true end
 end
 
+local function set_text(t, letter, text)
+  local x = {}
+  for k, v in pairs(t.x) do x[k] = v end
+  x[letter], t.x = text, x
+  t.texts = gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
+end
+
 local function ref(t) return t.seqx .. t.prio .. t.specx .. t.id end
 local function lm(t) return t.prio .. t.seqx .. t.specx .. t.id end
 local function ref_id(r) return sub(r, 12) end
@@ -167,6 +175,7 @@ local function score(q, t)
   return (9 - t.prio) * PB + number(t.seqx)
 end
 local function lm_prio_score(m) return (9 - tonumber(sub(m, 1, 1))) * PB end
+local function stands_before(as, am, bs, bm) return as < bs or (as == bs and before(am, bm)) end
 
 local function parse_new(id, rec)
   local t = parse(id, rec)

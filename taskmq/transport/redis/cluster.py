@@ -1,0 +1,386 @@
+"""The store on a cluster: each queue in a slot of its own, and the verbs that touch several queues taken apart.
+
+Inside a queue nothing differs from a single server: the same scripts, one slot each (keys.py). What one script cannot
+do, since it sees one queue only:
+
+Claiming from several queues
+    Look at all of them, choose with the one rule, claim (peeked.py): two round trips whatever the number of queues,
+    because the nodes are asked together. What is due enters its line when it is looked at, so work is found with no
+    maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
+Publishing to several queues
+    All or none within a queue. A conflict or a full queue refuses its own tasks only, and the error says what was
+    stored.
+Limits by key
+    Counted in each queue by itself: ``cross_queue_limits``.
+Waking
+    The lists on which idle workers wait are together in one slot, because BLPOP asks for that. A waiter leaves a mark
+    in each queue for a while, and whatever makes work eligible there says so in its reply if it found the mark; then
+    its caller pushes. So nobody pushes while all are busy, and a push that is lost costs a second at most.
+Replay into another queue
+    The record moves to another slot: it is marked with where it goes, then added there, then deleted here. It is
+    claimable only there; a crash in between leaves it dead here, and the next replay of it goes on with the same move.
+Finding a task by its id
+    Its handle does not say which queue it is in. What this object published or claimed it remembers for a while;
+    otherwise it asks all queues, one round trip.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from taskmq.clock import Clock
+from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
+from taskmq.message import Message
+from taskmq.state import TaskState
+from taskmq.transport.base import (
+    Extend,
+    Publish,
+    Receipt,
+    Renewed,
+    Reserve,
+    Reserved,
+    Settle,
+    Wait,
+)
+from taskmq.transport.group import Call as Wish
+from taskmq.transport.redis import records
+from taskmq.transport.redis.inspect import PURGE, REPLAY
+from taskmq.transport.redis.keys import Keys
+from taskmq.transport.redis.nodes import Cluster
+from taskmq.transport.redis.peeked import Peeked, choose_from, plans
+from taskmq.transport.redis.scripts import Call, script
+from taskmq.transport.redis.transport import (
+    EXTEND,
+    HAS_WORK,
+    PUBLISH,
+    RESERVE,
+    SETTLE,
+    RedisTransport,
+    accepted,
+    receipts,
+    renewal,
+    renewed,
+    reserved,
+)
+
+DEPART, ARRIVE = script("depart"), script("arrive")
+ROUNDS = 3
+"""How often one claim looks again because others were quicker."""
+REMEMBERED = 100_000
+"""Of so many tasks it is remembered which queue they are in."""
+WAITING_MS = 3000
+"""How long a waiter's mark stays. It is renewed every second."""
+TOKENS = 32
+DEAD = records.LETTER_OF[TaskState.FAILED].encode()
+
+
+class RedisClusterTransport(RedisTransport):
+    """A store in Redis Cluster or a cluster of Valkey."""
+
+    limitations: Mapping[str, str] = {
+        "crowd_keeps_turns_between_queues": "global_priority: claimers that look at the same moment choose alike",
+        **dict.fromkeys(
+            (
+                "limit_counts_over_all_queues",
+                "limit_of_a_task_replayed_into_another_queue_holds",
+                "crowd_keeps_limits",
+                "parked_tasks_of_several_queues_share_a_free_slot",
+                "slot_missed_in_one_queue_goes_to_another_queue",
+            ),
+            "cross_queue_limits: a limit's key counts in each queue by itself",
+        ),
+        **dict.fromkeys(
+            ("publish_of_a_batch_is_atomic_over_queues", "publish_refuses_a_batch_for_one_full_queue_of_several"),
+            "batches: all or none within a queue; the error says what was stored for the others",
+        ),
+        "publish_numbers_tasks_in_order_of_acceptance": "seq: each queue has its own",
+        "publish_takes_braces_in_a_name": "names: a brace decides where a key lives, so it is refused with ConfigError",
+    }
+
+    def __init__(self, runner: Cluster, namespace: str = "default", clock: Clock | None = None) -> None:
+        """``clock`` overrides the servers' clocks in tests."""
+        super().__init__(runner, namespace, clock)
+        self._cluster = runner
+        self._keys_of: dict[str, Keys] = {}
+        self._enlisted: set[str] = set()
+        """Queues that this object has seen in the index of queues, or put there."""
+        self._queue_of: dict[str, str] = {}
+
+    # ── homes ──
+
+    def _home(self, queue: str) -> str:
+        if "{" in queue or "}" in queue:
+            raise ConfigError(f"queue {queue!r} has a brace, which in a cluster decides where a key lives")
+        return queue
+
+    def _other_home(self, name: str) -> str:
+        return name
+
+    def _at(self, home: str) -> Keys:
+        keys = self._keys_of.get(home)
+        if keys is None:
+            keys = self._keys_of[home] = Keys(self._prefix, home)
+        return keys
+
+    def _homes(self) -> list[str]:
+        return self._queues()
+
+    def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
+        remembered = {i: queue for i, task_id in enumerate(task_ids) if (queue := self._queue_of.get(task_id))}
+        found = self._look_for(task_ids, list(remembered.items()))
+        unsure = [i for i in range(len(task_ids)) if i not in found or found[i][1] == DEAD]
+        if unsure:
+            queues = self._queues()
+            found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
+        return [found[i][0] if i in found else None for i in range(len(task_ids))]
+
+    def _look_for(self, task_ids: Sequence[str], where: Sequence[tuple[int, str]]) -> dict[int, tuple[str, bytes]]:
+        """Queue and state of the tasks that are there. One that is moving is in two queues, and dead in the first."""
+        states = self._commands([("GETRANGE", self._at(queue).task(task_ids[i]), 0, 0) for i, queue in where])
+        found: dict[int, tuple[str, bytes]] = {}
+        for (i, queue), state in zip(where, states, strict=True):
+            if state and (i not in found or state != DEAD):
+                found[i] = (queue, state)
+                self._remember(queue, (task_ids[i],))
+        return found
+
+    def _remember(self, queue: str, task_ids: Iterable[str]) -> None:
+        self._queue_of.update(dict.fromkeys(task_ids, queue))
+        while len(self._queue_of) > REMEMBERED:
+            self._queue_of.pop(next(iter(self._queue_of)), None)
+
+    # ── scripts ──
+
+    def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        homes = [self._home_of(call) for call in calls]
+        self._enlist({home for home, call in zip(homes, calls, strict=True) if call.script.writes} - self._enlisted)
+        answers = self._cluster.scripts(calls, again=again)
+        self._enlist({home for home, (_, _, begun) in zip(homes, answers, strict=True) if begun})
+        self._push({home: woken for home, (_, woken, _) in zip(homes, answers, strict=True) if woken})
+        return [reply for reply, _, _ in answers]
+
+    def _home_of(self, call: Call) -> str:
+        return call.keys[0][len(self._prefix.encode()) + 1 : -len(b"}:state")].decode()
+
+    def _enlist(self, queues: set[str]) -> None:
+        """Add queues to the index: before they are used first, and again if somebody has deleted them meanwhile."""
+        names = sorted(name for name in queues if not name.startswith("*"))
+        if names:
+            now = self.now()
+            self._runner.command("ZADD", self._keys.queues, "NX", *(word for name in names for word in (now, name)))
+            self._enlisted.update(names)
+
+    def _push(self, woken: Mapping[str, int]) -> None:
+        commands: list[Any] = []
+        for queue, count in woken.items():
+            tokens = self._wakeup.list_of(queue)
+            commands += [("RPUSH", tokens, *["1"] * count), ("LTRIM", tokens, 0, TOKENS - 1)]
+        if commands:
+            try:
+                self._runner.commands(commands)
+            except (OutcomeUnknown, TransportUnavailable):
+                pass  # who waits looks by himself every second
+
+    # ── the hot path ──
+
+    def _publish_together(self, calls: Sequence[Wish[Sequence[Message], list[Receipt]]]) -> None:
+        parts = [(call, queue, part) for call in calls for queue, part in _by_queue(call.wish).items()]
+        scripts = [
+            self._call(PUBLISH, *records.Batch([call.wish[i] for i in part]).args(), home=self._home(queue))
+            for call, queue, part in parts
+        ]
+        answers = iter(zip(parts, self._replies(scripts, again=True), strict=True))
+        for call in calls:
+            found: dict[int, Receipt] = {}
+            stored: list[str] = []
+            error: TaskMQError | None = None
+            for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
+                try:
+                    mine = receipts([call.wish[i] for i in part], answer)
+                except TaskMQError as refusal:
+                    error = error or refusal
+                    continue
+                found.update(zip(part, mine, strict=True))
+                stored.append(queue)
+                self._remember(queue, (receipt.id for receipt in mine))
+            if error is None:
+                call.answer([found[i] for i in range(len(call.wish))])
+            else:
+                call.error = _with_news(error, stored)
+
+    def publish(self, params: Publish) -> list[Receipt]:
+        """Store the messages: of each queue all or none."""
+        for message in params.messages:
+            self._home(message.queue)
+        return super().publish(params)
+
+    def reserve(self, params: Reserve) -> Reserved:
+        """Claim the next tasks by the claim rule."""
+        return self._claim(params, None)
+
+    def settle(self, params: Settle) -> list[bool]:
+        """End deliveries, in order."""
+        return self.settle_and_reserve(params, None)[0]
+
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve | None) -> tuple[list[bool], Any]:
+        """Both; the looks at the queues travel with what is settled."""
+        by_queue = _by_queue([item.delivery for item in settle.items])
+        calls = [
+            self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
+            for queue, part in by_queue.items()
+        ]
+        looks = [] if reserve is None else self._looks(reserve, reserve.limit)
+        replies = self._replies([*calls, *looks])
+        answers: list[bool] = [False] * len(settle.items)
+        for part, reply in zip(by_queue.values(), replies, strict=False):
+            for i, answer in zip(part, accepted(reply), strict=True):
+                answers[i] = answer
+        return answers, None if reserve is None else self._claim(reserve, replies[len(calls) :])
+
+    def _looks(self, params: Reserve, n: int) -> list[Call]:
+        """What a claim begins with: a look at each queue, or the claim itself when there is only one."""
+        queues = list(dict.fromkeys(params.queues))
+        how = "peek" if len(queues) > 1 else ""
+        return [self._claim_call(params, queue, n, how) for queue in queues]
+
+    def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
+        args = self._reserve_args(params, (queue,), n, plan, batch)
+        return self._call(RESERVE, *args, home=self._home(queue))
+
+    def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
+        queues = list(dict.fromkeys(params.queues))
+        if len(queues) <= 1:
+            (answer,) = looks or self._replies(self._looks(params, params.limit))
+            return self._claimed(reserved(answer))
+        deliveries: list[Any] = []
+        more, dues = False, []
+        batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
+        for _ in range(ROUNDS):
+            left = params.limit - len(deliveries)
+            looks = looks or self._replies(self._looks(params, left))
+            peeked = [Peeked(name, look) for name, look in zip(queues, looks, strict=True) if len(look) > 2]
+            more = any(look[0] == b"1" for look in looks)
+            dues = [int(look[1]) for look in looks if look[1]]
+            picks = choose_from(peeked, left)
+            told = plans(peeked, picks, left)
+            if not told:
+                break
+            calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
+            answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
+            more = more or any(answer.more for answer in answers.values())
+            given = {name: iter(answer.deliveries) for name, answer in answers.items()}
+            found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
+            deliveries += found
+            if len(found) == len(picks):
+                break
+            looks = None
+        else:
+            more = True
+        return self._claimed(
+            Reserved(deliveries=deliveries, more=more, next_due=min(dues) if dues and not deliveries else None)
+        )
+
+    def _claimed(self, found: Reserved) -> Reserved:
+        for delivery in found.deliveries:
+            self._remember(delivery.queue, (delivery.id,))
+        return found
+
+    def extend(self, params: Extend) -> list[Renewed]:
+        """Renew leases and mark started tasks."""
+        by_queue = _by_queue([item.delivery for item in params.items])
+        calls = [
+            self._call(EXTEND, *(arg for i in part for arg in renewal(params.items[i])), home=self._home(queue))
+            for queue, part in by_queue.items()
+        ]
+        found = [Renewed(None)] * len(params.items)
+        for part, reply in zip(by_queue.values(), self._replies(calls, again=True), strict=True):
+            for i, answer in zip(part, reply, strict=True):
+                found[i] = renewed(answer)
+        return found
+
+    # ── waiting ──
+
+    def wait(self, params: Wait) -> bool:
+        """Block until a task of these queues can be claimed."""
+        queues = list(dict.fromkeys(params.queues))
+
+        def look() -> tuple[bool, float | None]:
+            self._runner.commands(
+                [("SET", self._at(self._home(q)).of_queue("waiting", q), 1, "PX", WAITING_MS) for q in queues]
+            )
+            answers = self._replies([self._call(HAS_WORK, q, home=self._home(q)) for q in queues], again=True)
+            dues = [int(due) for _, due in answers if due]
+            return any(work for work, _ in answers), (min(dues) - self.now()) / 1e6 if dues else None
+
+        return self._wakeup.wait(queues, params.timeout, look)
+
+    # ── operators ──
+
+    def replay(self, task_ids: Sequence[str], queue: str | None = None) -> list[bool]:
+        """Queue dead letters again with a new budget and a new place."""
+        answers: list[bool] = []
+        homes = self._homes_of(task_ids)
+        for home, group in groupby(zip(homes, task_ids, strict=True), key=itemgetter(0)):
+            ids = [task_id for _, task_id in group]
+            if home is None:
+                answers += [False] * len(ids)
+            elif queue and queue != home:
+                answers += [self._move(task_id, home, queue) for task_id in ids]
+            else:
+                reply = self._run(REPLAY, "", *ids, home=home)
+                answers += [
+                    self._move(task_id, home, home) if answer == 50 else answer == 49
+                    for task_id, answer in zip(ids, reply, strict=True)
+                ]
+        return answers
+
+    def _move(self, task_id: str, home: str, queue: str) -> bool:
+        """Replay a dead letter into another queue, or go on where an earlier try was interrupted."""
+        target = self._home(queue)
+        answer = self._run(DEPART, home, task_id, target, home=home, again=True)
+        if not answer:
+            return False
+        target, record, log = answer[0].decode(), answer[1], answer[2]
+        self._run(ARRIVE, target, task_id, record, log, home=target, again=True)
+        self._run(PURGE, task_id, home=home, again=True)
+        self._remember(target, (task_id,))
+        return True
+
+    def delete_queue(self, queue: str) -> bool:
+        """Forget a queue that has no unfinished tasks."""
+        gone = super().delete_queue(queue)
+        if gone:
+            self._runner.command("ZREM", self._keys.queues, queue)
+            self._enlisted.discard(queue)
+        return gone
+
+    def flush(self) -> None:
+        """Delete everything of this namespace, on all masters, and nothing else."""
+        self._enlisted.clear()
+        self._queue_of.clear()
+        for address in self._cluster.masters():
+            cursor = b"0"
+            while True:
+                cursor, keys = self._cluster.server(address).command(*self._scan(cursor))
+                self._commands([("UNLINK", key) for key in keys if self._keys.is_own(key)])
+                if cursor == b"0":
+                    break
+
+
+def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
+    """Positions of messages or deliveries by their queues."""
+    found: dict[str, list[int]] = {}
+    for at, item in enumerate(items):
+        found.setdefault(item.queue, []).append(at)
+    return found
+
+
+def _with_news(error: TaskMQError, stored: Sequence[str]) -> TaskMQError:
+    """The error, with what was stored all the same."""
+    if stored:
+        error.args = (f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored",)
+    return error
