@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from taskmq.queue import QueueConfig
-from taskmq.transport.sql.codes import FAILED, RUNNING
+from taskmq.transport.sql.codes import FAILED
 from taskmq.transport.sql.configs import config_columns, decode_config
 from taskmq.transport.sql.rows import DeadLetter, Place, QueueRow, Record
 from taskmq.transport.sql.words import Words
@@ -51,7 +51,7 @@ UNFINISHED = """
 SELECT t.id, t.seq, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
 WHERE t.id IN @ids AND namespace=:namespace
 """
-REQUEST_CANCEL = f"UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=:seq AND state={RUNNING}"
+REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=:seq"
 DEAD_QUEUES = f"""
 SELECT DISTINCT q.name FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
 WHERE h.id IN @ids AND h.state={FAILED} AND namespace=:namespace

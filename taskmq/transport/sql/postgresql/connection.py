@@ -75,9 +75,9 @@ class PgEngine:
     def _open(self) -> None:
         self._pid = os.getpid()
         settings = self.settings
-        self._writers = Pool(self._connect_writer, _usable, settings.pool, settings.patience)
-        self._vital = Pool(self._connect_writer, _usable, 1, settings.patience)
-        self._readers = Pool(self._connect, _usable, READERS, settings.patience)
+        self._writers = Pool(self._connect_session, _usable, settings.pool, settings.patience)
+        self._vital = Pool(self._connect_session, _usable, 1, settings.patience)
+        self._readers = Pool(self._connect_session, _usable, READERS, settings.patience)
         self._bells = Bells()
         name = channel(self.namespace)
         self._listener = Listener(self._connect, name, self._bells) if settings.listen else None
@@ -99,7 +99,7 @@ class PgEngine:
         connection.prepare_threshold = 0 if self.settings.prepared else None
         return connection
 
-    def _connect_writer(self) -> Connection:
+    def _connect_session(self) -> Connection:
         return self._connect(" ".join(f"-c {name}={value}" for name, value in {**PLANS, **SESSION}.items()))
 
     def _check_schema(self) -> None:

@@ -59,8 +59,9 @@ class Listener:
             with self._mutex:
                 if self._thread is None and not self._closed:
                     self._ear, self._mouth = os.pipe()
-                    self._thread = threading.Thread(target=self._run, name="taskmq-listen", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="taskmq-listen", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def _run(self) -> None:
         pause = FIRST_RETRY
@@ -97,7 +98,8 @@ class Listener:
 
     def close(self) -> None:
         """End the thread and its connection."""
-        self._closed = True
+        with self._mutex:
+            self._closed = True
         if self._thread is not None:
             os.write(self._mouth, b".")
             self._thread.join(5.0)

@@ -181,14 +181,14 @@ class PgSession(Rare):
     # ── flows ──
 
     def flows_by_code(self, queue_id: int, codes: Sequence[str]) -> list[FlowRow]:
-        return self._flows(hot.FLOWS_BY_CODE, (queue_id, list(codes))) if codes else []
+        return self._flows(hot.FLOWS_BY_CODE, (list(codes), queue_id)) if codes else []
 
     def flows_by_id(self, flow_ids: Sequence[int]) -> list[FlowRow]:
         return self._flows(hot.FLOWS_BY_ID, (integers(flow_ids),)) if flow_ids else []
 
     def flows_in_turn(self, queue_id: int, offset: int, limit: int, handler: int | None = None) -> list[FlowRow]:
         if handler is not None:
-            return self._flows(hot.FLOWS_OF_HANDLER, (queue_id, handler, limit, offset))
+            return self._flows(hot.FLOWS_OF_HANDLER, (handler, limit, offset))
         known = self._ahead.flows_in_turn(queue_id, offset, limit)
         return self._flows(hot.FLOWS_IN_TURN, (queue_id, limit, offset)) if known is None else known
 
