@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from taskmq.clock import Clock
-from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.errors import IdempotencyConflict, OutcomeUnknown, QueueFull, TaskMQError, TransportError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
@@ -76,7 +76,18 @@ class SqlTransport(SqlInspect):
                     call.error = error
 
     def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        return self._engine.write(lambda session: publish(session, messages, self._clock.now()))
+        def work(session: Session) -> list[Receipt]:
+            return publish(session, messages, self._clock.now())
+
+        try:
+            return self._engine.write(work)
+        except OutcomeUnknown as unknown:  # what is stored already is known by its id
+            try:
+                receipts = self._engine.write(work)
+            except TransportError:
+                raise unknown from None
+        own = {message.id for message in messages}
+        return [Receipt(receipt.id, receipt.duplicate and receipt.id not in own) for receipt in receipts]
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""

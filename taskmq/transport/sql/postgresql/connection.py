@@ -51,7 +51,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "30s",  # a process that was stopped must not hold its queues for ever
     "lock_timeout": "30s",
 }
-BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class PgEngine:
