@@ -47,6 +47,10 @@ LISTENED, POLLED = 1.0, 0.05
 
 CLAIMABLE = WORDS.text(claimable(COUNTS))
 UNFINISHED_TASK = WORDS.text(UNFINISHED)
+VERSION = """
+SELECT max(version), (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid=c.relnamespace
+  WHERE c.oid=to_regclass('taskmq_schema')) FROM taskmq_schema
+"""
 SESSION = {
     "idle_in_transaction_session_timeout": "30s",  # a process that was stopped must not hold its queues for ever
     "lock_timeout": "30s",
@@ -69,17 +73,23 @@ class PgEngine:
         if not settings.prepared:
             values = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in {**PLANS, **SESSION}.items())
             self._begin.append(f"SELECT {values}")
-        self._open()
-        self._check_schema()
+        self._open_pools()
+        self._schema = self._check_schema()
+        self._open_ears()
 
-    def _open(self) -> None:
+    def _open_pools(self) -> None:
         self._pid = os.getpid()
         settings = self.settings
         self._writers = Pool(self._connect_session, _usable, settings.pool, settings.patience)
         self._vital = Pool(self._connect_session, _usable, 1, settings.patience)
         self._readers = Pool(self._connect_session, _usable, READERS, settings.patience)
         self._bells = Bells()
-        name = channel(self.namespace)
+        self._herald: Herald | None = None
+        self._listener: Listener | None = None
+
+    def _open_ears(self) -> None:
+        settings = self.settings
+        name = channel(self._schema, self.namespace)
         self._listener = Listener(self._connect, name, self._bells) if settings.listen else None
         self._herald = Herald(self._notify, name, self._listener) if settings.listen else None
 
@@ -102,14 +112,17 @@ class PgEngine:
     def _connect_session(self) -> Connection:
         return self._connect(" ".join(f"-c {name}={value}" for name, value in {**PLANS, **SESSION}.items()))
 
-    def _check_schema(self) -> None:
+    def _check_schema(self) -> str:
+        """Where the tables are, if they are those of this version."""
         try:
             with self._readers.connection() as connection, map_errors():
-                found = connection.execute("SELECT max(version) FROM taskmq_schema").fetchone()
-            check_version(self.settings.where, (found or (0,))[0] or 0, "which is older: run taskmq migrate up")
+                found = connection.execute(VERSION).fetchone()
+            version, place = found or (0, "")
+            check_version(self.settings.where, version or 0, "which is older: run taskmq migrate up")
         except BaseException:
             self.close()
             raise
+        return str(place)
 
     def _server_time(self) -> int:
         with self._readers.connection() as connection, map_errors():
@@ -121,7 +134,8 @@ class PgEngine:
         if self._pid != os.getpid():  # a connection must not cross a fork: start afresh in the child
             for pool in (self._writers, self._vital, self._readers):
                 pool.leave_to_parent()
-            self._open()
+            self._open_pools()
+            self._open_ears()
 
     # ── work ──
 

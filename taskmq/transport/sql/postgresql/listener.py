@@ -33,9 +33,9 @@ LONGEST = 7000
 """Bytes of a payload; the server takes 8000."""
 
 
-def channel(namespace: str) -> str:
-    """The channel on which a namespace's processes speak."""
-    return f"taskmq_{blake2b(namespace.encode(), digest_size=8).hexdigest()}"
+def channel(schema: str, namespace: str) -> str:
+    """The channel on which a namespace's processes speak; a database may have several schemas of taskmq."""
+    return f"taskmq_{blake2b(f'{schema}/{namespace}'.encode(), digest_size=8).hexdigest()}"
 
 
 class Listener:
@@ -141,8 +141,9 @@ class Herald:
     def _flush(self) -> None:
         with self._mutex:
             self._timer = None
-            payload = self._take()
-        self._speak(payload)
+            payload = None if self._news == set() else self._take()  # somebody may have said it meanwhile
+        if payload is not None:
+            self._speak(payload)
 
     def _speak(self, payload: str) -> None:
         with suppress(psycopg.Error, TaskMQError):  # whoever waits looks by itself before long
@@ -152,7 +153,7 @@ class Herald:
         """Say what is still to be said."""
         with self._mutex:
             timer, self._timer = self._timer, None
-            payload = self._take() if timer is not None else None
+            payload = None if self._news == set() else self._take()
         if timer is not None:
             timer.cancel()
         if payload is not None:
