@@ -209,10 +209,10 @@ class PostgresServer:
         return schema
 
     def _make(self, schema: str) -> None:
-        from taskmq.transport.sql.postgresql.migrate import create
+        from taskmq.transport.registry import open_schema
 
         self.execute(f"CREATE SCHEMA {schema}")
-        create(self.url(schema))
+        open_schema(self.url(schema)).up()
 
     def _wipe(self, schema: str) -> None:
         import psycopg
