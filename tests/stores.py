@@ -11,6 +11,8 @@ from typing import Any
 from taskmq.testing.clock import FakeClock
 from taskmq.testing.redis_cluster import redis_cluster
 from taskmq.testing.servers import Kind, redis_server
+from taskmq.testing.sql_servers import Kind as SqlKind
+from taskmq.testing.sql_servers import postgres_server
 from taskmq.transport.base import Store
 from taskmq.transport.redis.connection import Server, Settings
 from taskmq.transport.registry import open_store
@@ -20,6 +22,11 @@ Factory = Callable[[FakeClock, Path], Store]
 
 def _redis(kind: Kind, clock: FakeClock, place: Path, **options: Any) -> Store:
     return open_store(redis_server(kind).url(f"{place.name}:", **options), clock=clock)
+
+
+def _postgresql(kind: SqlKind, clock: FakeClock, place: Path, **options: str) -> Store:
+    server = postgres_server(kind)
+    return open_store(server.url(server.place(str(place)), **options), clock=clock)
 
 
 def _redis_cluster(kind: Kind, clock: FakeClock, place: Path, **options: Any) -> Store:
@@ -37,6 +44,8 @@ def _plain(clock: FakeClock, place: Path) -> Store:
 STORES: dict[str, Factory] = {
     "memory": lambda clock, place: open_store("memory://", clock=clock),
     "sqlite": lambda clock, place: open_store(f"sqlite:///{place}/q.db?synchronous=off", clock=clock),
+    "postgresql": partial(_postgresql, "postgresql"),
+    "postgresql-new": partial(_postgresql, "postgresql-new"),
     "redis": partial(_redis, "redis"),
     "redis-plain": _plain,
     "redis-nolua": partial(_redis, "redis", lua="off"),

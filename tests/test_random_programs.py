@@ -38,6 +38,13 @@ def test_sqlite_answers_like_the_memory_model() -> None:
         _compare(opened)
 
 
+@pytest.mark.parametrize("name", ["postgresql", "postgresql-new"])
+def test_a_sql_server_answers_like_the_memory_model(name: str) -> None:
+    """Whatever happens to a queue, the server and memory agree about every answer, task, queue and partition."""
+    count = iter(range(10**9))
+    _compare(lambda clock: STORES[name](clock, Path(f"program{next(count)}")), 60)
+
+
 @pytest.mark.parametrize(
     ("name", "examples"),
     [

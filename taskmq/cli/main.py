@@ -19,6 +19,7 @@ _COMMANDS = {
     "queue": "Pause, resume, configure, purge and delete queues.",
     "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
+    "migrate": "Make or update a database server's tables.",
     "doctor": "Say what is wrong, and what to do about it.",
     "bench": "Measure a store.",
     "completion": "Print a shell's script for tab completion.",

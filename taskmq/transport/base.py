@@ -439,5 +439,37 @@ class Inspect(Protocol):
         ...
 
 
+# ── the schema of a database ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """Which schema a database has (None: none), which one this version needs, and the steps from one to the other."""
+
+    found: int | None
+    needed: int
+    steps: Sequence[str]
+
+
+class Schema(Protocol):
+    """The schema of a database that is migrated by hand. Every verb may raise ConfigError or TransportError."""
+
+    def status(self) -> SchemaStatus:
+        """What is there and what is needed."""
+        ...
+
+    def up(self) -> list[str]:
+        """Bring it up to date; what was done."""
+        ...
+
+    def down(self, force: bool = False) -> str:
+        """Undo the last step, or remove it all; what was done."""
+        ...
+
+    def sql(self, found: int | None = None) -> list[str]:
+        """The statements of ``up`` from this version; None: from nothing."""
+        ...
+
+
 class Store(Transport, Inspect, Protocol):
     """A complete store: both protocols. What the registry opens and the conformance suite runs on."""

@@ -20,18 +20,24 @@ from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RETRYING, COUNT_SCHEDULED, PARKED, READY
-from taskmq.transport.sql.dialect import DueTask, FlowRow, QueueRow, Session, TaskRow
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.limits import LimitBook
+from taskmq.transport.sql.rows import CountRow, DueTask, Entry, FlowRow, QueueRow, TaskRow
 
 _SOME_HEAD: Key = (0, 0, 0, 0)
 """Stands for "the unpartitioned line is not empty"; its real head is read by the claim alone."""
 
 
 @contextmanager
-def open_books(session: Session, names: Iterable[str], now: int, limit: int = BATCH) -> Iterator[dict[str, Book]]:
-    """Lock these queues and promote up to ``limit`` of what is due in each; at the end, write what changed."""
+def open_books(
+    session: Session, names: Iterable[str], now: int, limit: int = BATCH, look: int = 0
+) -> Iterator[dict[str, Book]]:
+    """Lock these queues and promote up to ``limit`` of what is due in each; at the end, write what changed.
+
+    ``look``: so many heads of their lines will be read.
+    """
     limits = LimitBook(session)
-    books = {row.name: Book(session, row, limits) for row in session.lock_queues(sorted(set(names)))}
+    books = {row.name: Book(session, row, limits) for row in session.lock_queues(sorted(set(names)), look)}
     for book in books.values():
         book.promoted = book.promote(now, limit)
     yield books
@@ -45,7 +51,8 @@ Handlers = dict[tuple[str, str, bool], int]
 
 
 @lru_cache(1024)
-def _handlers(text: str) -> Handlers:
+def known_handlers(text: str) -> Handlers:
+    """The handlers of a queue's row."""
     return {(name, version, bool(keyed)): number for number, name, version, keyed in msgspec.json.decode(text)}
 
 
@@ -95,13 +102,13 @@ class Book:
     @property
     def handlers(self) -> Handlers:
         """Every handler that this queue has seen."""
-        known = _handlers(self.row.handlers)
+        known = known_handlers(self.row.handlers)
         return {**known, **self._new_handlers} if self._new_handlers else known
 
     def handler(self, name: str, version: str | None, keyed: bool) -> int:
         """The id of a handler in this queue, registered if it is new."""
         at = (name, version or "", keyed)
-        number = _handlers(self.row.handlers).get(at) or self._new_handlers.get(at)
+        number = known_handlers(self.row.handlers).get(at) or self._new_handlers.get(at)
         if number is None:
             number = self._new_handlers[at] = self.session.add_handler(self.row.queue_id, *at)
         return number
@@ -151,6 +158,13 @@ class Book:
             self.row.flows += 1
             self.row.dirty = True
         return flow
+
+    def find_stragglers(self) -> bool:
+        """Let the unpartitioned flow join where tasks stand in its line although it has not (publish.py)."""
+        if self.session.shared and not self.plain.live and self.plain_waits():
+            self.plain.head = _SOME_HEAD
+            self.place(self.plain)
+        return bool(self.plain.live)
 
     def plain_waits(self) -> bool:
         """Whether any unpartitioned task stands in line, as the tables have it."""
@@ -268,7 +282,7 @@ class Book:
         self.look_for_missed()
         self.flush_flows()
         if self._counts:
-            self.session.add_counts([(*at, more) for at, more in self._counts.items() if more])
+            self.session.add_counts([CountRow(*at, more) for at, more in sorted(self._counts.items()) if more])
             self._counts = {}
         if self.plain.dirty:
             self.row.utag, self.row.ulive, self.row.dirty = self.plain.tag, self.plain.live, True
@@ -295,7 +309,7 @@ class Book:
         events: list[tuple[int, int, DueTask | FlowRow]] = [(task.due_at, task.seq, task) for task in tasks]
         events += [(flow.blocked_until or 0, flow.blocked_seq or 0, flow) for flow in flows]
         events.sort(key=lambda event: event[:2])
-        ready: list[tuple[int, int, int]] = []
+        ready: list[Entry] = []
         for _, seq, what in events[:limit]:
             if isinstance(what, FlowRow):
                 what.blocked_until, what.blocked_seq, what.dirty = None, None, True
@@ -306,7 +320,7 @@ class Book:
         row.due_at = row.unblock_at = None
         return min(len(events), limit)
 
-    def _due_task(self, task: DueTask, limit: Limit | None) -> tuple[int, int, int]:
+    def _due_task(self, task: DueTask, limit: Limit | None) -> Entry:
         flow = self.flow(task.code or UNPARTITIONED, task.seq)
         if task.lane is not None and flow is not self.plain:
             flow.n_wait, flow.dirty = flow.n_wait - 1, True
@@ -317,4 +331,4 @@ class Book:
             into=COUNT_READY,
         )
         state = self.enter(flow, (task.s1, task.s2, task.seq, task.handler_id), task.pweight, task.pmax, limit)
-        return task.seq, self.lane_of(flow, task.handler_id), state
+        return Entry(task.seq, self.lane_of(flow, task.handler_id), state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +12,22 @@ from taskmq.queue import Limit, QueueConfig
 from taskmq.state import TaskState
 from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import CANCELLED, COUNT_DEAD, COUNT_READY, FAILED, KEY_WITH_TTL, RUNNING
-from taskmq.transport.sql.dialect import DeadLetter, FlowRow, Place, Session
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.leases import drop
+from taskmq.transport.sql.retention import forget
+from taskmq.transport.sql.rows import DeadLetter, FlowRow, KeyRow, Place
 
 
 def cancel(session: Session, task_ids: Sequence[str], now: int) -> dict[str, TaskState]:
     """Cancel what waits, ask what runs to stop; what became of those that had not ended."""
     states: dict[str, TaskState] = {}
-    for task_id, (seq, queue) in session.unfinished(task_ids).items():
+    waiting = session.unfinished(task_ids)
+    _lock(session, (queue for _, queue in waiting.values()))
+    for task_id, (seq, queue) in waiting.items():
         with open_books(session, [queue], now) as books:
-            (task,) = session.tasks_by_seq([seq])
+            task = next(iter(session.tasks_by_seq([seq])), None)
+            if task is None:
+                continue  # it has ended since
             if task.state == RUNNING:
                 session.request_cancel(seq)
                 states[task_id] = TaskState.RUNNING
@@ -33,6 +39,7 @@ def cancel(session: Session, task_ids: Sequence[str], now: int) -> dict[str, Tas
 
 def replay(session: Session, task_ids: Sequence[str], queue: str | None, now: int) -> list[bool]:
     """Queue these dead letters again, into ``queue`` or their own; False for what is not dead."""
+    _lock(session, {*session.dead_queues(task_ids), *([] if queue is None else [queue])} if session.shared else ())
     return [_replay(session, task_id, queue, now) for task_id in task_ids]
 
 
@@ -44,7 +51,7 @@ def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool
     with open_books(session, [dead.queue, target], now) as books:
         _lift_hold(books[dead.queue], dead.code, task_id)
         books[dead.queue].count(dead.handler_id, dead.priority, out=COUNT_DEAD)
-        _revive(session, books[target], task_id, dead, session.next_seq(), now)
+        _revive(session, books[target], task_id, dead, session.next_seqs(1)[0], now)
         if target != dead.queue and dead.idem_key is not None and dead.key_mode != KEY_WITH_TTL:
             session.free_keys([(dead.queue_id, dead.idem_key, task_id)])
         _take_key(session, books[target], task_id, dead, now)
@@ -69,9 +76,9 @@ def _take_key(session: Session, book: Book, task_id: str, dead: DeadLetter, now:
     if dead.idem_key is None or dead.key_mode == KEY_WITH_TTL:
         return
     at = (book.row.queue_id, dead.idem_key)
-    taken = [row for row in session.find_keys([at]) if row[4] is None or row[4] > now]
+    taken = [row for row in session.find_keys([at]) if row.expires_at is None or row.expires_at > now]
     if not taken:
-        session.write_keys([(*at, task_id, dead.digest or "", None)])
+        session.write_keys([KeyRow(*at, task_id, dead.digest or "", None)])
 
 
 def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
@@ -97,7 +104,9 @@ def purge(session: Session, task_ids: Sequence[str], now: int) -> int:
         with open_books(session, {queue for queue, _ in held.values()}, now) as books:
             for task_id, (queue, code) in held.items():
                 _lift_hold(books[queue], code, task_id)
-    return session.purge(task_ids)
+    records = session.take_records(task_ids)
+    forget(session, records)
+    return len(records)
 
 
 def pause_partition(session: Session, queue: str, code: str, paused: bool, now: int) -> None:
@@ -145,6 +154,13 @@ def skip_head(session: Session, queue: str, code: str, now: int) -> bool:
         flow.held_by, flow.dirty = None, True
         book.place(flow)
     return True
+
+
+def _lock(session: Session, queues: Iterable[str]) -> None:
+    """Lock all queues that a verb will open one by one, so that locks are taken in one order."""
+    names = sorted(set(queues))
+    if session.shared and names:
+        session.lock_queues(names)
 
 
 def _flow(book: Book, code: str) -> FlowRow | None:

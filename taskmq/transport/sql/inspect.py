@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from taskmq import codec
-from taskmq.clock import Clock, SystemClock
+from taskmq.clock import Clock
 from taskmq.queue import Limit, QueueConfig
 from taskmq.state import Progress, TaskInfo, TaskState
 from taskmq.transport.attempts import decode_log
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.sql import control
 from taskmq.transport.sql.codes import ENDED, PARKED, RUNNING
-from taskmq.transport.sql.dialect import Engine
+from taskmq.transport.sql.engine import Engine
 
 DAMAGED = "its stored arguments are damaged"
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class SqlInspect:
     def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
         """``clock`` overrides the store's clock in tests."""
         self._engine = engine
-        self._clock = clock or SystemClock()
+        self._clock = clock or engine.clock
         self.name = engine.name
         self.capabilities = engine.capabilities
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from taskmq.policy.lease import DIED, reason_of_death
-from taskmq.transport.base import Maintained, Renewal, Renewed
+from taskmq.transport.base import Maintained, Renewed
+from taskmq.transport.base import Renewal as RenewalWish
 from taskmq.transport.sql.book import Book, open_books
 from taskmq.transport.sql.codes import (
     COUNT_READY,
@@ -20,12 +21,15 @@ from taskmq.transport.sql.codes import (
     READY,
     RUNNING,
 )
-from taskmq.transport.sql.dialect import FlowRow, Session, TaskRow
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.rows import FlowRow, Renewal, TaskRow
 from taskmq.transport.sql.settle import Hands, held_tasks
 
 
-def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed]:
+def extend(session: Session, items: Sequence[RenewalWish], now: int) -> list[Renewed]:
     """Renew leases and mark started tasks."""
+    if session.shared:  # what a settle or a reaper has in its hands must not be renewed behind its back
+        session.lock_queues(sorted({item.delivery.queue for item in items}))
     answers: list[Renewed] = []
     started: dict[int, bool] = {}
     ends: dict[int, int] = {}
@@ -40,7 +44,7 @@ def extend(session: Session, items: Sequence[Renewal], now: int) -> list[Renewed
         if item.progress is not None:
             news[task.seq] = msgspec.json.encode(item.progress).decode()
         answers.append(Renewed(now + delivery.lease, bool(task.cancel_requested)))
-    session.renew([(seq, ends[seq], started[seq], news.get(seq)) for seq in ends], now)
+    session.renew([Renewal(seq, ends[seq], started[seq], news.get(seq)) for seq in ends], now)
     return answers
 
 

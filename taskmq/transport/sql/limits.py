@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from taskmq.policy.limits import LimitedKey, ParkedLine
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.dialect import ParkedRow, Session, TaskRow
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.rows import ParkedRow, TaskRow
 
 
 class LimitBook:

@@ -1,10 +1,14 @@
-"""Publish: all messages of a batch in one transaction, the check of their keys included."""
+"""Publish: all messages of a batch in one transaction, the check of their keys included.
+
+In general that takes the lock of each queue: a task may make a partition eligible, meet a bound, take a key. A plain
+task changes nothing but its own row and a count. Where transactions run side by side it is published without the lock,
+when nothing else would have happened under it: see ``_is_plain``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -14,7 +18,7 @@ from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.order import sort_key
 from taskmq.transport.base import Receipt
 from taskmq.transport.settings import check_room
-from taskmq.transport.sql.book import Book, open_books
+from taskmq.transport.sql.book import Book, known_handlers, open_books
 from taskmq.transport.sql.codes import (
     COUNT_READY,
     COUNT_SCHEDULED,
@@ -22,44 +26,74 @@ from taskmq.transport.sql.codes import (
     KEY_UNTIL_END,
     KEY_WITH_RECORD,
     KEY_WITH_TTL,
+    READY,
 )
-from taskmq.transport.sql.dialect import Session
-
-COLUMNS = (
-    *("seq", "id", "queue_id", "state", "lane", "priority", "aging_us", "available_at", "max_attempts", "created_at"),
-    *("handler", "handler_id", "body", "code", "pweight"),
-    *(
-        "pmax",
-        "version",
-        "limit_key",
-        "limit_n",
-        "due_at",
-        "expires_at",
-        "deadline_at",
-        "retention",
-        "idem_key",
-        "key_mode",
-        "digest",
-        "tags",
-    ),
-)
-RARE = COLUMNS.index("pmax")
-"""From here on, columns that most tasks leave at their defaults …"""
-DEFAULTS = (None, None, None, None, None, None, None, None, None, 0, None, None)
-"""… which are these."""
+from taskmq.transport.sql.engine import Session, Unlocked
+from taskmq.transport.sql.rows import CountRow, KeyRow, NewTask, Place, QueueRow
 
 
 def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:
     """Store the messages, all or none."""
+    if session.unlocked is not None and not any(map(_needs_lock, messages)):
+        receipts = _publish_unlocked(session.unlocked, messages, now)
+        if receipts is not None:
+            return receipts
     with open_books(session, (message.queue for message in messages), now) as queues:
         accepted, receipts = _check(session, messages, queues, now)
         _check_room(queues, accepted)
         _load_flows(queues, accepted)
-        seq = session.next_seq()
+        seqs = session.next_seqs(len(accepted))
         session.insert_tasks(
-            [_accept(queues[message.queue], message, seq + offset, now) for offset, message in enumerate(accepted)]
+            [_accept(queues[message.queue], message, seq, now) for seq, message in zip(seqs, accepted, strict=True)]
         )
     return receipts
+
+
+def _needs_lock(message: Message) -> bool:
+    """Whether a message changes more than its own row, whatever its queue is like."""
+    return (
+        message.key is not None
+        or message.limit is not None
+        or (message.partition is not None and message.run_after is None)
+    )
+
+
+def _is_plain(row: QueueRow, now: int) -> bool:
+    """Whether a plain task may enter the queue without its lock.
+
+    It is bounded by nothing; the unpartitioned flow, if that counts at all, has joined; and nothing is due that would
+    have entered or joined before it.
+    """
+    return (
+        row.max_queued is None
+        and (row.flows == 0 or bool(row.ulive))
+        and (row.due_at is None or row.due_at > now)
+        and (row.unblock_at is None or row.unblock_at > now)
+    )
+
+
+def _publish_unlocked(session: Unlocked, messages: Sequence[Message], now: int) -> list[Receipt] | None:
+    """Add plain tasks; None, and nothing stored, when the lock is needed after all."""
+    ids = [message.id for message in messages]
+    names = {message.queue for message in messages}
+    rows, known = session.look_at_queues(sorted(names), ids)
+    if known or len(set(ids)) < len(ids) or len(rows) < len(names) or not all(_is_plain(row, now) for row in rows):
+        return None
+    queues = {row.name: (row, known_handlers(row.handlers)) for row in rows}
+    tasks, counts = [], Counter[tuple[int, int, int]]()
+    for message in messages:
+        row, handlers = queues[message.queue]
+        handler_id = handlers.get((message.handler, message.version or "", False))
+        available_at = max(now, message.run_after.at(now)) if message.run_after else now
+        if handler_id is None or (message.partition is not None and available_at <= now):
+            return None
+        ready = available_at <= now
+        place = Place(-handler_id, READY, handler_id) if ready else Place(None, DUE, handler_id)
+        tasks.append(_new_task(row, message, 0, place, available_at, now))
+        counts[handler_id, COUNT_READY if ready else COUNT_SCHEDULED, message.priority] += 1
+    session.append_tasks(tasks)
+    session.add_deltas([CountRow(*at, more) for at, more in sorted(counts.items())])
+    return [Receipt(task_id, duplicate=False) for task_id in ids]
 
 
 def _check_room(queues: dict[str, Book], messages: Sequence[Message]) -> None:
@@ -81,7 +115,7 @@ def _load_flows(queues: dict[str, Book], messages: Sequence[Message]) -> None:
         book.limits.load(limits)
 
 
-def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
+def _accept(book: Book, message: Message, seq: int, now: int) -> NewTask:
     row, partition = book.row, message.partition
     code = partition.code if partition else UNPARTITIONED
     weight = partition.weight if partition else None
@@ -94,29 +128,34 @@ def _accept(book: Book, message: Message, seq: int, now: int) -> Sequence[Any]:
         lane, kind = book.lane_of(flow, handler_id), COUNT_READY
         state = book.enter(flow, key, weight, partition.max_running if partition else None, message.limit)
     book.count(handler_id, message.priority, into=kind)
+    return _new_task(row, message, seq, Place(lane, state, handler_id), available_at, now)
+
+
+def _new_task(row: QueueRow, message: Message, seq: int, place: Place, available_at: int, now: int) -> NewTask:
+    partition = message.partition
     deadline = message.deadline.at(now) if message.deadline else None
     expires = message.expires.at(now) if message.expires else None
-    return (
+    return NewTask(
         seq,
         message.id,
         row.queue_id,
-        state,
-        lane,
+        place.state,
+        place.lane,
         message.priority,
         row.aging_us,
         available_at,
         message.max_attempts,
         now,
         message.handler,
-        handler_id,
+        place.handler_id,
         message.body.decode(),
-        code or None,
-        weight,
+        partition.code if partition else None,
+        partition.weight if partition else None,
         partition.max_running if partition else None,
         message.version or None,
         message.limit.key if message.limit else None,
         message.limit.n if message.limit else None,
-        available_at if lane is None else None,
+        available_at if place.lane is None else None,
         _earlier(expires, deadline),
         deadline,
         message.retention,
@@ -167,7 +206,7 @@ def _check(
         receipts.append(Receipt(message.id, duplicate=False))
         if message.key is not None:
             holders[at] = (message.id, message.digest())
-            new_keys.append((*at, *holders[at], now + message.key_ttl if message.key_ttl is not None else None))
+            new_keys.append(KeyRow(*at, *holders[at], now + message.key_ttl if message.key_ttl is not None else None))
     session.write_keys(new_keys)
     return accepted, receipts
 
@@ -177,7 +216,11 @@ def _stored_keys(
 ) -> dict[tuple[int, str], tuple[str, str]]:
     wanted = sorted({(queues[message.queue].row.queue_id, message.key or "") for message in keyed})
     found = session.find_keys(wanted)
-    return {(queue, key): (task, digest) for queue, key, task, digest, end in found if end is None or end > now}
+    return {
+        (row.queue_id, row.idem_key): (row.task_id, row.digest)
+        for row in found
+        if row.expires_at is None or row.expires_at > now
+    }
 
 
 def _duplicate(message: Message, task_id: str, digest: str) -> Receipt:

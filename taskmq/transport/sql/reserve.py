@@ -12,29 +12,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from taskmq.message import Delivery
 from taskmq.policy import claim, rate
 from taskmq.policy.limits import Parking
 from taskmq.policy.order import Key
-from taskmq.queue import Rate
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED
-from taskmq.transport.sql.dialect import FlowRow, QueueRow, Session
+from taskmq.transport.sql.configs import stored_rate
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.gate import SqlGate
-
-CLAIMED = (
-    *("seq", "id", "queue_id", "handler", "handler_id", "priority", "attempts", "max_attempts", "epoch", "code"),
-    *("expires_at", "deadline_at", "created_at", "body"),
-)
+from taskmq.transport.sql.rows import ClaimedTask, FlowRow, QueueRow
 
 
 def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Reserved:
@@ -177,7 +171,7 @@ def _claim_flow(session: Session, row: FlowRow, gate: SqlGate) -> claim.Flow:
 
 def _plain_flow(session: Session, book: Book, gate: SqlGate, page: int) -> claim.Flow | None:
     """The unpartitioned tasks: a line for each handler, read as one."""
-    if book.partitioned and not book.plain.live:
+    if book.partitioned and not book.plain.live and not book.find_stragglers():
         return None
     lanes, page = gate.lanes(), max(1, page)
     heads = {lanes[0]: session.line(lanes[0], 0, page)} if len(lanes) == 1 else session.heads(lanes, 0, page)
@@ -243,32 +237,30 @@ def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: i
     made: dict[int, Delivery] = {}
     for lease, seqs in marks.items():
         for task in session.claim(seqs, params.worker, now + lease, batch):
-            book = books[task[2]]
-            book.count(task[4], task[5], out=COUNT_READY, into=COUNT_RUNNING)
-            made[task[0]] = _delivery(task, book.row, now + lease, lease)
+            book = books[task.queue_id]
+            book.count(task.handler_id, task.priority, out=COUNT_READY, into=COUNT_RUNNING)
+            made[task.seq] = _delivery(task, book.row, now + lease, lease)
     return [made[key[2]] for _, _, key in picks]
 
 
-def _delivery(task: Sequence[Any], row: QueueRow, until: int, lease: int) -> Delivery:
-    seq, task_id, _, handler, _, priority, attempts, budget, epoch, code, *rest = task
-    expires_at, deadline_at, created_at, body = rest
+def _delivery(task: ClaimedTask, row: QueueRow, until: int, lease: int) -> Delivery:
     return Delivery(
-        id=task_id,
+        id=task.id,
         queue=row.name,
-        handler=handler,
-        body=body.encode(),
-        priority=priority,
-        attempt=attempts + 1,
-        max_attempts=budget,
-        epoch=epoch,
+        handler=task.handler,
+        body=task.body.encode(),
+        priority=task.priority,
+        attempt=task.attempts + 1,
+        max_attempts=task.max_attempts,
+        epoch=task.epoch,
         lease_until=until,
         lease=lease,
-        partition=code,
+        partition=task.code,
         aging=row.aging_us > 0,
-        expires_at=expires_at,
-        deadline_at=deadline_at,
-        created_at=created_at,
-        token=seq,
+        expires_at=task.expires_at,
+        deadline_at=task.deadline_at,
+        created_at=task.created_at,
+        token=task.seq,
     )
 
 
@@ -318,12 +310,3 @@ def _count_starts(row: QueueRow, started: int, now: int) -> None:
     if limit is not None:
         row.level = rate.take(limit, rate.level_at(limit, row.level, row.level_at, now), started)
         row.level_at, row.open_at = now, rate.next_token_at(limit, row.level, now)
-
-
-@lru_cache(256)
-def stored_rate(text: str | None) -> Rate | None:
-    """The rate as the queue's row has it; one that something has damaged counts as none."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=Rate)
-    except msgspec.DecodeError:
-        return None

@@ -7,7 +7,6 @@ few statements for one item and for a thousand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -33,13 +32,8 @@ from taskmq.transport.sql.codes import (
     RUNNING,
     SUCCEEDED,
 )
-from taskmq.transport.sql.dialect import Session, TaskRow
-
-UPDATED = (
-    *("state", "due_at", "retry_at", "available_at", "expires_at", "attempts", "blamed", "expiries"),
-    "attempt_log",
-)
-FINISHED = ("seq", "state", "attempts", "attempt_log", "delete_at", "reason", "error", "traceback", "started_at")
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.rows import Ending, Success, TaskRow, TaskUpdate
 
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
@@ -82,9 +76,9 @@ class Hands:
         self.books = {book.row.queue_id: book for book in books}
         self._mates: dict[int, list[TaskRow]] = {}
         self._logs: dict[int, list[Attempt]] = {}
-        self._updated: list[tuple[Any, ...]] = []
-        self._succeeded: list[tuple[int, int | None, str | None]] = []
-        self._finished: list[tuple[Any, ...]] = []
+        self._updated: list[TaskUpdate] = []
+        self._succeeded: list[Success] = []
+        self._finished: list[Ending] = []
         self._freed: list[tuple[int, str, str]] = []
 
     # ── loading ──
@@ -245,13 +239,13 @@ class Hands:
         text = msgspec.json.encode(log).decode() if log else None
         counters = (task.attempts, task.blamed, task.expiries)
         self._updated.append(
-            (task.state, due, task.retry_at, task.available_at, task.expires_at, *counters, text, task.seq)
+            TaskUpdate(task.state, due, task.retry_at, task.available_at, task.expires_at, *counters, text, task.seq)
         )
 
     def succeed(self, task: TaskRow, result: bytes | None) -> None:
         """Ended well."""
         task.state = SUCCEEDED
-        self._succeeded.append((task.seq, task.started_at, None if result is None else result.decode()))
+        self._succeeded.append(Success(task.seq, task.started_at, None if result is None else result.decode()))
         if task.idem_key is not None:
             self._free_key(task, task.idem_key, DEFAULT_RETENTION_OK if task.retention is None else task.retention)
 
@@ -273,7 +267,7 @@ class Hands:
         if state == FAILED and keep > 0:
             self.books[task.queue_id].count(task.handler_id, task.priority, into=COUNT_DEAD)
         words = (reason, error, traceback)
-        self._finished.append((task.seq, state, task.attempts, text, delete_at, *words, task.started_at))
+        self._finished.append(Ending(task.seq, state, task.attempts, text, delete_at, *words, task.started_at))
         if task.idem_key is not None:
             self._free_key(task, task.idem_key, keep)
 

@@ -10,16 +10,33 @@ handler's id for unpartitioned tasks – a line per handler, so that a claim fin
 while a task waits for its first due time (an unborn partition has no row). A flow's id is the ``seq`` of the task that
 gave birth to it: unique without a second counter.
 
+Short names, here and in rows.py
+    s1 s2 seq        a task's sort key: its place in its line
+    h1 h2 hseq       the sort key of a flow's first task, ``hhandler`` its handler
+    p1 p2 pseq       the sort key of an ordered flow's first parked task
+    k2 k3            the order of the flows' turns behind h1
+    v j              a queue's virtual time and join counter (policy/turns.py)
+    utag ulive       tag of the unpartitioned flow, and whether it has joined
+    elig             a flow whose head may be claimed; ``n_run`` ``n_wait`` its tasks running, and waiting aside
+    pweight pmax     what a task brings to its partition: weight and max_running
+
+``taskmq_count_deltas`` exists where transactions write at the same time: what a publish counts without the lock of
+its queue goes there, into one of a few rows, so that publishers meet neither one another nor the claims. The truth
+is the sum of both tables.
+
 Times are microseconds since the epoch. No foreign keys. Importing this module imports SQLAlchemy: it is needed to
 create and migrate a database, not to use one.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    ColumnElement,
     Computed,
     Double,
     Index,
@@ -32,10 +49,31 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
 _Big = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _bytes(length: int) -> TypeEngine[str]:
+    """Text that is compared and ordered as bytes."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+def _index(
+    name: str,
+    *columns: ColumnElement[Any] | Column[Any],
+    where: str | None = None,
+    unique: bool = False,
+    shared: bool | None = None,
+) -> None:
+    """An index over the rows of interest only, where the engine has such.
+
+    ``shared``: only for engines whose transactions write at the same time, or only for the other ones.
+    """
+    only = None if where is None else text(where)
+    Index(name, *columns, unique=unique, sqlite_where=only, postgresql_where=only, info={"shared": shared})
 
 
 def _flag(name: str, comment: str) -> Column[int]:
@@ -55,8 +93,8 @@ queues = Table(
     "taskmq_queues",
     metadata,
     Column("queue_id", Integer, primary_key=True, comment="small number that tasks carry"),
-    Column("namespace", String(64), nullable=False, comment="tenant of the server, prefix of the library"),
-    Column("name", String(128), nullable=False),
+    Column("namespace", _bytes(64), nullable=False, comment="tenant of the server, prefix of the library"),
+    Column("name", _bytes(128), nullable=False),
     Column("aging_us", _Big, nullable=False, server_default="0", comment="worth of a priority level; 0: strict order"),
     Column("weight", Double, nullable=False, server_default="1", comment="share among queues of one band"),
     Column("served", Double, nullable=False, server_default="0", comment="tasks claimed, as the clamp left it"),
@@ -86,8 +124,8 @@ handlers = Table(
     metadata,
     Column("handler_id", Integer, primary_key=True, comment="small number that tasks carry"),
     Column("queue_id", Integer, nullable=False),
-    Column("name", String(128), nullable=False),
-    Column("version", String(64), nullable=False),
+    Column("name", _bytes(128), nullable=False),
+    Column("version", _bytes(64), nullable=False),
     _flag("keyed", "its tasks have a concurrency limit: one that has none counts as another handler"),
     UniqueConstraint("queue_id", "name", "version", "keyed", name="uq_taskmq_handlers_name"),
     comment="what a claim must be able to run, for each queue",
@@ -106,11 +144,23 @@ counts = Table(
     sqlite_with_rowid=False,
 )
 
+count_deltas = Table(
+    "taskmq_count_deltas",
+    metadata,
+    Column("handler_id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", SmallInteger, primary_key=True, autoincrement=False, comment="see codes.py"),
+    Column("priority", SmallInteger, primary_key=True, autoincrement=False),
+    Column("slot", SmallInteger, primary_key=True, autoincrement=False, comment="so that writers do not meet"),
+    Column("n", _Big, nullable=False),
+    comment="to be added to taskmq_counts: what was written without the lock of a queue",
+    info={"shared": True},
+)
+
 limits = Table(
     "taskmq_limits",
     metadata,
-    Column("namespace", String(64), primary_key=True),
-    Column("limit_key", String(512), primary_key=True),
+    Column("namespace", _bytes(64), primary_key=True),
+    Column("limit_key", _bytes(512), primary_key=True),
     Column("running", Integer, nullable=False, comment="its tasks in workers' hands"),
     comment="concurrency limits with tasks running or parked",
     sqlite_strict=True,
@@ -120,8 +170,8 @@ limits = Table(
 parked = Table(
     "taskmq_parked",
     metadata,
-    Column("namespace", String(64), primary_key=True),
-    Column("limit_key", String(512), primary_key=True),
+    Column("namespace", _bytes(64), primary_key=True),
+    Column("limit_key", _bytes(512), primary_key=True),
     Column("handler_id", Integer, primary_key=True, autoincrement=False),
     Column("n", Integer, primary_key=True, autoincrement=False, comment="the limit that these tasks have"),
     Column("parked", Integer, nullable=False, comment="how many tasks are parked"),
@@ -132,14 +182,14 @@ parked = Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-Index("ix_taskmq_parked_owed", parked.c.handler_id, sqlite_where=text("owed>0"))
+_index("ix_taskmq_parked_owed", parked.c.handler_id, where="owed>0")
 
 flows = Table(
     "taskmq_flows",
     metadata,
     Column("flow_id", _Big, primary_key=True, autoincrement=False, comment="seq of the task that gave birth to it"),
     Column("queue_id", Integer, nullable=False),
-    Column("code", String(255), nullable=False, comment="partition code; ordered when it starts with !"),
+    Column("code", _bytes(255), nullable=False, comment="partition code; ordered when it starts with !"),
     Column("weight", Integer, nullable=False, server_default="1"),
     _big("tag", "virtual tag: the smallest goes next", null=False),
     _big("h1", "sort key of the first task in line"),
@@ -157,22 +207,22 @@ flows = Table(
     _big("pseq", "sort key, third part: seq"),
     _big("blocked_until", "nothing of it starts before"),
     _big("blocked_seq", "seq of the task that blocked it"),
-    Column("held_by", String(32), comment="the dead task that stops it"),
+    Column("held_by", _bytes(32), comment="the dead task that stops it"),
     _flag("paused", "an operator stopped it"),
     UniqueConstraint("queue_id", "code", name="uq_taskmq_flows_code"),
     comment="partitions with something in line, running, retrying or blocked",
     sqlite_strict=True,
 )
-Index(
+_index(
     "ix_taskmq_flows_turn",
     flows.c.queue_id,
     flows.c.h1,
     flows.c.k2,
     flows.c.k3,
     flows.c.code,
-    sqlite_where=text("elig=1"),
+    where="elig=1",
 )
-Index(
+_index(
     "ix_taskmq_flows_handler",
     flows.c.queue_id,
     flows.c.hhandler,
@@ -180,21 +230,34 @@ Index(
     flows.c.k2,
     flows.c.k3,
     flows.c.code,
-    sqlite_where=text("elig=1"),
+    where="elig=1",
+    shared=False,
 )
-Index(
+# A handler belongs to one queue. With the queue in front, a planner may take the index of all turns, and walk what
+# others are to run.
+_index(
+    "ix_taskmq_flows_of_handler",
+    flows.c.hhandler,
+    flows.c.h1,
+    flows.c.k2,
+    flows.c.k3,
+    flows.c.code,
+    where="elig=1",
+    shared=True,
+)
+_index(
     "ix_taskmq_flows_due",
     flows.c.queue_id,
     flows.c.blocked_until,
     flows.c.blocked_seq,
-    sqlite_where=text("blocked_until IS NOT NULL"),
+    where="blocked_until IS NOT NULL",
 )
 
 tasks = Table(
     "taskmq_tasks",
     metadata,
     Column("seq", _Big, primary_key=True, autoincrement=True, comment="order of acceptance; never reused"),
-    Column("id", String(32), nullable=False, comment="public id, UUIDv7"),
+    Column("id", _bytes(32), nullable=False, comment="public id, UUIDv7"),
     Column("queue_id", Integer, nullable=False),
     Column("state", SmallInteger, nullable=False, comment="0 due later, 1 ready, 2 running, 3 parked"),
     _big("lane", "flow_id, minus handler_id when unpartitioned, NULL before the first due time"),
@@ -223,7 +286,7 @@ tasks = Table(
     ),
     _big("due_at", "state 0: when it falls due; state 2: end of the lease"),
     _big("retry_at", "end of the last retry's or defer's delay"),
-    Column("code", String(255), comment="partition code"),
+    Column("code", _bytes(255), comment="partition code"),
     Column("pweight", Integer, comment="partition weight that it brings along"),
     Column("pmax", Integer, comment="partition's max_running that it brings along"),
     _count("epoch", "claims so far: the fencing token"),
@@ -236,22 +299,22 @@ tasks = Table(
     _big("run_lane", "lane, while it is claimed in a run longer than one"),
     _flag("started", "known to have been started in this epoch"),
     _big("started_at", "first known start of this epoch"),
-    Column("worker", String(128)),
+    Column("worker", _bytes(128)),
     _flag("cancel_requested", "end as CANCELLED unless it succeeds"),
     _count("replays", "times it came back from the dead letters"),
     Column("created_at", _Big, nullable=False),
     _big("expires_at", "must be started before"),
     _big("deadline_at", "must be finished before"),
     _big("retention", "microseconds to keep the record once ended; NULL: the default of its end"),
-    Column("handler", String(128), nullable=False),
+    Column("handler", _bytes(128), nullable=False),
     Column("handler_id", Integer, nullable=False),
-    Column("version", String(64), comment="of the handler"),
-    Column("limit_key", String(512), comment="its concurrency limit"),
+    Column("version", _bytes(64), comment="of the handler"),
+    Column("limit_key", _bytes(512), comment="its concurrency limit"),
     Column("limit_n", Integer, comment="most running tasks of that key"),
     _big("rtag", "turn of its return, once it was parked"),
     Column("progress", Text, comment="what the running handler says of itself, JSON"),
-    Column("idem_key", String(512), comment="idempotency key"),
-    Column("digest", String(32), comment="hash of the content, where there is a key: a replay takes it again"),
+    Column("idem_key", _bytes(512), comment="idempotency key"),
+    Column("digest", _bytes(32), comment="hash of the content, where there is a key: a replay takes it again"),
     _flag("key_mode", "0: key lives as long as the record, 1: until the end, 2: by its own time"),
     Column("tags", Text, comment="JSON array"),
     Column("attempt_log", Text, comment="JSON array of failed attempts"),
@@ -262,47 +325,45 @@ tasks = Table(
     sqlite_strict=True,
     sqlite_autoincrement=True,
 )
-Index("ix_taskmq_tasks_id", tasks.c.id, unique=True)
-Index(
+_index("ix_taskmq_tasks_id", tasks.c.id, unique=True)
+_index(
     "ix_taskmq_tasks_line",
     tasks.c.lane,
     tasks.c.s1,
     tasks.c.s2,
     tasks.c.seq,
     tasks.c.handler_id,
-    sqlite_where=text("state=1"),
+    where="state=1",
 )
 # Parked tasks: the turns of a line, the first task of a partition in it, and the last turn of that partition.
 _PARKED_LINE = (tasks.c.handler_id, tasks.c.limit_key, tasks.c.limit_n)
 _KEY = (tasks.c.s1, tasks.c.s2)
-_IS_PARKED = text("state=3")
-Index("ix_taskmq_tasks_parked", *_PARKED_LINE, *_KEY, tasks.c.rtag, tasks.c.seq, sqlite_where=_IS_PARKED)
-Index("ix_taskmq_tasks_parked_first", tasks.c.lane, *_PARKED_LINE, *_KEY, tasks.c.seq, sqlite_where=_IS_PARKED)
-Index("ix_taskmq_tasks_parked_last", tasks.c.lane, *_PARKED_LINE, tasks.c.rtag, sqlite_where=_IS_PARKED)
-Index(
-    "ix_taskmq_tasks_retry", tasks.c.queue_id, tasks.c.retry_at, sqlite_where=text("retry_at IS NOT NULL AND state=1")
-)
-Index("ix_taskmq_tasks_due", tasks.c.queue_id, tasks.c.due_at, tasks.c.seq, sqlite_where=text("state=0"))
-Index("ix_taskmq_tasks_lease", tasks.c.queue_id, tasks.c.due_at, sqlite_where=text("state=2"))
-Index("ix_taskmq_tasks_run", tasks.c.run_lane, sqlite_where=text("run_lane IS NOT NULL"))
-Index(
+_IS_PARKED = "state=3"
+_index("ix_taskmq_tasks_parked", *_PARKED_LINE, *_KEY, tasks.c.rtag, tasks.c.seq, where=_IS_PARKED)
+_index("ix_taskmq_tasks_parked_first", tasks.c.lane, *_PARKED_LINE, *_KEY, tasks.c.seq, where=_IS_PARKED)
+_index("ix_taskmq_tasks_parked_last", tasks.c.lane, *_PARKED_LINE, tasks.c.rtag, where=_IS_PARKED)
+_index("ix_taskmq_tasks_retry", tasks.c.queue_id, tasks.c.retry_at, where="retry_at IS NOT NULL AND state=1")
+_index("ix_taskmq_tasks_due", tasks.c.queue_id, tasks.c.due_at, tasks.c.seq, where="state=0")
+_index("ix_taskmq_tasks_lease", tasks.c.queue_id, tasks.c.due_at, where="state=2")
+_index("ix_taskmq_tasks_run", tasks.c.run_lane, where="run_lane IS NOT NULL")
+_index(
     "ix_taskmq_tasks_expiry",
     tasks.c.queue_id,
     tasks.c.expires_at,
-    sqlite_where=text("expires_at IS NOT NULL AND state<>2"),
+    where="expires_at IS NOT NULL AND state<>2",
 )
 
 history = Table(
     "taskmq_history",
     metadata,
-    Column("id", String(32), primary_key=True),
+    Column("id", _bytes(32), primary_key=True),
     Column("queue_id", Integer, nullable=False),
     Column("state", SmallInteger, nullable=False, comment="4 succeeded, 5 failed, 6 cancelled, 7 expired"),
     Column("seq", _Big, nullable=False),
     Column("priority", SmallInteger, nullable=False),
     Column("aging_us", _Big, nullable=False),
     Column("available_at", _Big, nullable=False),
-    Column("code", String(255)),
+    Column("code", _bytes(255)),
     Column("pweight", Integer),
     Column("pmax", Integer),
     Column("epoch", Integer, nullable=False),
@@ -311,22 +372,22 @@ history = Table(
     Column("replays", Integer, nullable=False),
     Column("created_at", _Big, nullable=False),
     _big("started_at", "start of the execution that ended it"),
-    Column("worker", String(128), comment="who ran it"),
+    Column("worker", _bytes(128), comment="who ran it"),
     Column("finished_at", _Big, nullable=False),
     Column("delete_at", _Big, nullable=False, comment="end of its retention"),
     _big("retention", "as in tasks"),
-    Column("handler", String(128), nullable=False),
+    Column("handler", _bytes(128), nullable=False),
     Column("handler_id", Integer, nullable=False),
-    Column("version", String(64)),
-    Column("limit_key", String(512)),
+    Column("version", _bytes(64)),
+    Column("limit_key", _bytes(512)),
     Column("limit_n", Integer),
     Column("progress", Text),
-    Column("idem_key", String(512)),
-    Column("digest", String(32)),
+    Column("idem_key", _bytes(512)),
+    Column("digest", _bytes(32)),
     _flag("key_mode", "as in tasks"),
     Column("tags", Text),
     Column("attempt_log", Text),
-    Column("reason", String(128), comment="why it is dead"),
+    Column("reason", _bytes(128), comment="why it is dead"),
     Column("error", Text),
     Column("traceback", Text),
     Column("result", Text, comment="JSON"),
@@ -335,28 +396,28 @@ history = Table(
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-Index("ix_taskmq_history_delete", history.c.delete_at)
-Index("ix_taskmq_history_dead", history.c.queue_id, history.c.id, sqlite_where=text("state=5"))
+_index("ix_taskmq_history_delete", history.c.delete_at)
+_index("ix_taskmq_history_dead", history.c.queue_id, history.c.id, where="state=5")
 
 keys = Table(
     "taskmq_keys",
     metadata,
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
-    Column("idem_key", String(512), primary_key=True),
-    Column("task_id", String(32), nullable=False),
-    Column("digest", String(32), nullable=False, comment="hash of the content"),
+    Column("idem_key", _bytes(512), primary_key=True),
+    Column("task_id", _bytes(32), nullable=False),
+    Column("digest", _bytes(32), nullable=False, comment="hash of the content"),
     _big("expires_at", "end of its own life; NULL: lives with the task's record"),
     comment="idempotency keys",
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
-Index("ix_taskmq_keys_expiry", keys.c.expires_at, sqlite_where=text("expires_at IS NOT NULL"))
+_index("ix_taskmq_keys_expiry", keys.c.expires_at, where="expires_at IS NOT NULL")
 
 locks = Table(
     "taskmq_locks",
     metadata,
-    Column("name", String(128), primary_key=True),
-    Column("owner", String(128), nullable=False),
+    Column("name", _bytes(128), primary_key=True),
+    Column("owner", _bytes(128), nullable=False),
     Column("expires_at", _Big, nullable=False),
     comment="named leases",
     sqlite_strict=True,
@@ -365,8 +426,8 @@ locks = Table(
 workers = Table(
     "taskmq_workers",
     metadata,
-    Column("namespace", String(64), primary_key=True),
-    Column("id", String(128), primary_key=True),
+    Column("namespace", _bytes(64), primary_key=True),
+    Column("id", _bytes(128), primary_key=True),
     Column("info", Text, nullable=False, comment="JSON"),
     Column("expires_at", _Big, nullable=False),
     comment="live workers",

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from taskmq.clock import Clock
-from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.errors import IdempotencyConflict, OutcomeUnknown, QueueFull, TaskMQError, TransportError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
@@ -30,10 +30,11 @@ from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.dialect import Engine, Session
+from taskmq.transport.sql.engine import Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
+from taskmq.transport.sql.retention import delete_old
 from taskmq.transport.sql.settle import settle
 
 NOTHING = Reserved(deliveries=[])
@@ -56,7 +57,7 @@ class SqlTransport(SqlInspect):
         if not messages:
             return []
         receipts = self._publishes.call(messages)
-        self._engine.signal()
+        self._engine.signal({message.queue for message in messages})
         return receipts
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
@@ -75,7 +76,18 @@ class SqlTransport(SqlInspect):
                     call.error = error
 
     def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        return self._engine.write(lambda session: publish(session, messages, self._clock.now()))
+        def work(session: Session) -> list[Receipt]:
+            return publish(session, messages, self._clock.now())
+
+        try:
+            return self._engine.write(work)
+        except OutcomeUnknown as unknown:  # what is stored already is known by its id
+            try:
+                receipts = self._engine.write(work)
+            except TransportError:
+                raise unknown from None
+        own = {message.id for message in messages}
+        return [Receipt(receipt.id, receipt.duplicate and receipt.id not in own) for receipt in receipts]
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
@@ -84,28 +96,29 @@ class SqlTransport(SqlInspect):
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
         results = self._engine.write(lambda session: self._exchange(session, params, None)[0])
-        self._engine.signal()
+        self._engine.signal(_queues(params))
         return results
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one transaction: one commit instead of two."""
         answer = self._engine.write(lambda session: self._exchange(session, settle, reserve))
         if settle.items:
-            self._engine.signal()
+            self._engine.signal(_queues(settle))
         return answer
 
     def _exchange(self, session: Session, settlements: Settle, claim: Reserve | None) -> tuple[list[bool], Reserved]:
         """Settle, then reserve, on books that are opened and written once."""
         now, items = self._clock.now(), settlements.items
         names = [item.delivery.queue for item in items]
-        with open_books(session, [*names, *(claim.queues if claim else ())], now) as books:
+        look = 0 if claim is None else claim.limit
+        with open_books(session, [*names, *(claim.queues if claim else ())], now, look=look) as books:
             results = settle(session, items, books, now) if items else []
             reserved = NOTHING if claim is None else reserve(session, claim, books, now)
         return results, reserved
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
-        return self._engine.write(lambda session: leases.extend(session, params.items, self._clock.now()))
+        return self._engine.write(lambda session: leases.extend(session, params.items, self._clock.now()), vital=True)
 
     # ── housekeeping ──
 
@@ -120,7 +133,7 @@ class SqlTransport(SqlInspect):
             promoted, reaped, more = promoted + done.promoted, reaped + done.reaped, more or done.more
         deleted = 0
         if due.records:
-            deleted = self._engine.write(lambda session: session.delete_old(self._clock.now(), limit))
+            deleted = self._engine.write(lambda session: delete_old(session, self._clock.now(), limit))
         if promoted or reaped:
             self._engine.signal()
         return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
@@ -137,7 +150,7 @@ class SqlTransport(SqlInspect):
 
     def lock(self, name: str, owner: str, ttl: int) -> bool:
         """Take or renew a named lease."""
-        return self._engine.write(lambda session: session.take_lock(name, owner, self._clock.now(), ttl))
+        return self._engine.write(lambda session: session.take_lock(name, owner, self._clock.now(), ttl), vital=True)
 
     def unlock(self, name: str, owner: str) -> None:
         """Give a named lease back."""
@@ -147,7 +160,7 @@ class SqlTransport(SqlInspect):
         """Write the worker's row."""
         now = self._clock.now()
         info = msgspec.json.encode(asdict(replace(worker, seen_at=now))).decode()
-        self._engine.write(lambda session: session.write_worker(worker.id, info, now + ttl))
+        self._engine.write(lambda session: session.write_worker(worker.id, info, now + ttl), vital=True)
 
     def forget(self, worker_id: str) -> None:
         """Remove a worker's row."""
@@ -176,3 +189,7 @@ class SqlTransport(SqlInspect):
     def close(self) -> None:
         """Close the database; a blocked ``wait`` returns."""
         self._engine.close()
+
+
+def _queues(settlements: Settle) -> set[str]:
+    return {item.delivery.queue for item in settlements.items}

@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from taskmq.clock import Clock
+from taskmq.clock import Clock, SystemClock
 from taskmq.errors import ConfigError, TransportError
 from taskmq.transport.base import Capabilities, Finding
 from taskmq.transport.sql.codes import SCHEMA_VERSION
+from taskmq.transport.sql.queries import Queries
+from taskmq.transport.sql.schema import check_version
 from taskmq.transport.sql.sqlite.errors import map_errors, translate
 from taskmq.transport.sql.sqlite.forks import ForkGate
-from taskmq.transport.sql.sqlite.queries import SqliteQueries
 from taskmq.transport.sql.sqlite.session import SqliteSession
 from taskmq.transport.sql.sqlite.wakeup import Wakeup
+from taskmq.transport.sql.sqlite.words import WORDS
 from taskmq.transport.sql.sqlite.writer import Turnstile, Writer
 from taskmq.transport.sql.transport import SqlTransport
 from taskmq.urls import without_secrets
@@ -74,6 +76,7 @@ class SqliteEngine:
         self.settings = settings
         self.namespace = namespace
         self._gate = ForkGate()
+        self.clock: Clock = SystemClock()
         self._closed = False
         self._open()
 
@@ -114,15 +117,17 @@ class SqliteEngine:
         connection.execute("PRAGMA busy_timeout=0")
         return connection
 
-    def write(self, work: Callable[[SqliteSession], T]) -> T:
+    def write(self, work: Callable[[SqliteSession], T], *, vital: bool = False) -> T:
         """Run ``work`` in a transaction that others may share; returns once it is on disk."""
         self._check()
         return self._writer.run(lambda: work(self._session))
 
-    def read(self, work: Callable[[SqliteQueries], T]) -> T:
+    def read(self, work: Callable[[Queries], T]) -> T:
         """Run ``work`` on what is committed."""
         with self.reader() as connection, self._gate:
-            return work(SqliteQueries(connection, self.namespace))
+            return work(
+                Queries(lambda text, values: connection.execute(text, values).fetchall(), WORDS, self.namespace)
+            )
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -149,7 +154,7 @@ class SqliteEngine:
         if self._pid != os.getpid():  # a connection must not cross a fork: start afresh in the child
             self._open()
 
-    def signal(self) -> None:
+    def signal(self, queues: Iterable[str] | None = None) -> None:
         """Say that this process has committed something."""
         self._wakeup.signal()
 
@@ -212,15 +217,11 @@ def _has_schema(connection: sqlite3.Connection, path: str) -> bool:
     if not row[0]:
         return False
     found = connection.execute("SELECT max(version) FROM taskmq_schema").fetchone()[0] or 0
-    if found > SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema {found}, made by a newer taskmq; this one knows {SCHEMA_VERSION}: upgrade taskmq"
-        )
-    if found < SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema {found}, of a taskmq before its first release; there is no way from it to "
-            f"{SCHEMA_VERSION}: start with a new file"
-        )
+    check_version(
+        path,
+        found,
+        f"of a taskmq before its first release; there is no way from it to {SCHEMA_VERSION}: start with a new file",
+    )
     return True
 
 

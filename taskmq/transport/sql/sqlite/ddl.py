@@ -34,9 +34,12 @@ def statements() -> list[str]:
     dialect.type_compiler_instance = StrictTypes(dialect)
     ddl = []
     for table in metadata.sorted_tables:
+        if table.info.get("shared"):
+            continue  # one writer at a time: nobody is in its way
         ddl.append(str(CreateTable(table).compile(dialect=dialect)))
         ddl += [
             str(CreateIndex(index).compile(dialect=dialect))
             for index in sorted(table.indexes, key=lambda i: str(i.name))
+            if index.info.get("shared") is not True
         ]
     return ddl

@@ -11,25 +11,45 @@ And there is one writer at a time, so ``lock_queues`` needs no lock of its own: 
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, PARKED, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.dialect import DueTask, FlowRow, ParkedRow, QueueRow, TaskRow
-from taskmq.transport.sql.publish import COLUMNS, DEFAULTS, RARE
-from taskmq.transport.sql.reserve import CLAIMED
-from taskmq.transport.sql.settle import UPDATED
-from taskmq.transport.sql.sqlite.due import BLOCK, EXPIRY, LEASE, NEVER, NEXT_DUE, TASK, first
-from taskmq.transport.sql.sqlite.rare import Rare, as_json_list, counted
+from taskmq.transport.sql.engine import Unlocked
+from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, NEVER, TASK, counted, first
+from taskmq.transport.sql.rare import Rare
+from taskmq.transport.sql.rows import (
+    RARELY_SET,
+    ClaimedTask,
+    CountRow,
+    DueTask,
+    Ending,
+    Entry,
+    FlowRow,
+    KeyRow,
+    NewTask,
+    ParkedRow,
+    QueueRow,
+    Renewal,
+    Success,
+    TaskRow,
+    TaskUpdate,
+    flow_values,
+)
+from taskmq.transport.sql.sqlite.words import NEXT_DUE, WORDS, as_json_list
+from taskmq.transport.sql.words import Words
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
 _flow_rows = msgspec.json.Decoder(list[FlowRow]).decode
 _task_rows = msgspec.json.Decoder(list[TaskRow]).decode
+_claimed_rows = msgspec.json.Decoder(list[ClaimedTask]).decode
 
 
 def _columns(*names: str, prefix: str = "") -> str:
@@ -55,7 +75,7 @@ _TASK = ", ".join(
     for name in TaskRow.__struct_fields__
 )
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
-_CLAIMED_T = _columns(*CLAIMED, prefix="t.")
+_CLAIMED_T = _columns(*ClaimedTask.__struct_fields__, prefix="t.")
 
 LOCK_QUEUES = f"""
 SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running,
@@ -130,8 +150,10 @@ def _insert_tasks(columns: Sequence[str], rows: int) -> str:
     return f"INSERT INTO taskmq_tasks({_columns(*columns)}) VALUES {', '.join([values] * rows)}"
 
 
-_USUAL = (_insert_tasks(COLUMNS[:RARE], ROWS), _insert_tasks(COLUMNS[:RARE], 1))
-_FULL = (_insert_tasks(COLUMNS, ROWS), _insert_tasks(COLUMNS, 1))
+_COLUMNS = NewTask.__struct_fields__
+_DEFAULTS = NewTask.__struct_defaults__[RARELY_SET - len(_COLUMNS) :]
+_USUAL = (_insert_tasks(_COLUMNS[:RARELY_SET], ROWS), _insert_tasks(_COLUMNS[:RARELY_SET], 1))
+_FULL = (_insert_tasks(_COLUMNS, ROWS), _insert_tasks(_COLUMNS, 1))
 KNOWN_IDS = """
 SELECT id FROM taskmq_tasks WHERE id IN (SELECT value FROM json_each(?1))
 UNION SELECT id FROM taskmq_history WHERE id IN (SELECT value FROM json_each(?1))
@@ -186,8 +208,9 @@ SELECT json_group_array(json_array(t.seq, t.attempt_log))
 FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value
 """
 UPDATE_TASK = f"""
-UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in UPDATED[:-1])}, attempt_log=coalesce(?, attempt_log),
-  worker=NULL, started_at=NULL, batch=NULL, position=NULL, run_lane=NULL, started=0 WHERE seq=?
+UPDATE taskmq_tasks SET {", ".join(f"{name}=?" for name in TaskUpdate.__struct_fields__[:-2])},
+  attempt_log=coalesce(?, attempt_log), worker=NULL, started_at=NULL, batch=NULL, position=NULL, run_lane=NULL,
+  started=0 WHERE seq=?
 """
 RENEW = """
 UPDATE taskmq_tasks SET due_at=json_extract(j.value, '$[1]'),
@@ -268,8 +291,31 @@ FROM json_each(?) j CROSS JOIN taskmq_keys k
 WRITE_KEYS = f"INSERT OR REPLACE INTO taskmq_keys SELECT {_fields(5)} FROM json_each(?) j"
 
 
+ADD_COUNT = """
+INSERT INTO taskmq_counts(handler_id, kind, priority, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n=n+excluded.n
+"""
+
+
 class SqliteSession(Rare):
     """One transaction on one connection."""
+
+    words: ClassVar[Words] = WORDS
+    shared = False
+    unlocked: Unlocked | None = None
+
+    def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
+        self.namespace = namespace
+        self._run = connection.execute
+        self._run_many = connection.executemany
+
+    def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        return self._run(WORDS.text(statement), WORDS.values(parameters)).fetchall()
+
+    def _tell(self, statement: str, /, **parameters: Any) -> None:
+        self._run(WORDS.text(statement), WORDS.values(parameters))
+
+    def _count(self, statement: str, /, **parameters: Any) -> int:
+        return self._run(WORDS.text(statement), WORDS.values(parameters)).rowcount
 
     def _read(self, statement: str, parameters: Any) -> list[list[Any]]:
         return _rows(self._run(statement, parameters).fetchone()[0])
@@ -282,7 +328,7 @@ class SqliteSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str]) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
         """The rows of these queues, created where they are new."""
         wanted = dict.fromkeys(names)
         parameters = {"namespace": self.namespace, "names": as_json_list(wanted)}
@@ -301,6 +347,13 @@ class SqliteSession(Rare):
     def add_handler(self, queue_id: int, name: str, version: str, keyed: bool) -> int:
         """A new handler."""
         return int(self._run(ADD_HANDLER, (queue_id, name, version, keyed)).fetchone()[0])
+
+    def add_counts(self, rows: Sequence[CountRow]) -> None:
+        """How many tasks more."""
+        for row in rows:  # few: a statement each costs less than their way through JSON
+            self._run(ADD_COUNT, row)
+
+    add_deltas = add_counts
 
     # ── flows ──
 
@@ -324,8 +377,8 @@ class SqliteSession(Rare):
 
     def write_flows(self, queue_id: int, aging: bool, flows: Sequence[FlowRow]) -> None:
         """Insert, update or delete."""
-        new = [_flow_values(flow, queue_id, aging) for flow in flows if flow.new and not flow.gone]
-        old = [_flow_values(flow, queue_id, aging) for flow in flows if not flow.new and not flow.gone]
+        new = [astuple(flow_values(flow, queue_id, aging)) for flow in flows if flow.new and not flow.gone]
+        old = [astuple(flow_values(flow, queue_id, aging)) for flow in flows if not flow.new and not flow.gone]
         gone = [flow.flow_id for flow in flows if flow.gone and not flow.new]
         if gone:  # first: a partition may have been born again under the same code
             self._run(DELETE_FLOWS, (as_json_list(gone),))
@@ -349,18 +402,23 @@ class SqliteSession(Rare):
 
     # ── tasks ──
 
-    def next_seq(self) -> int:
-        """The seq of the next task."""
-        return int(self._run(NEXT_SEQ).fetchone()[0])
+    def next_seqs(self, count: int) -> Sequence[int]:
+        """The seqs of the next tasks."""
+        first = int(self._run(NEXT_SEQ).fetchone()[0])
+        return range(first, first + count)
 
     def spare_flow_id(self) -> int:
         """An id beyond every seq."""
         return int(self._run(SPARE_FLOW_ID).fetchone()[0])
 
-    def insert_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
+    def insert_tasks(self, rows: Sequence[NewTask]) -> None:
         """New tasks: many rows a statement, and only the columns that are not at their defaults."""
-        full = [row for row in rows if row[RARE:] != DEFAULTS]
-        usual = [row[:RARE] for row in rows if row[RARE:] == DEFAULTS]
+        usual, full = [], []
+        for row in map(astuple, rows):
+            if row[RARELY_SET:] == _DEFAULTS:
+                usual.append(row[:RARELY_SET])
+            else:
+                full.append(row)
         for group, (many, one) in ((usual, _USUAL), (full, _FULL)):
             whole = len(group) - len(group) % ROWS
             for start in range(0, whole, ROWS):
@@ -381,19 +439,19 @@ class SqliteSession(Rare):
         due: int = self._run(NEXT_DUE, parameters).fetchone()[0]
         return None if due == NEVER else due
 
-    def make_ready(self, rows: Sequence[tuple[int, int, int]]) -> None:
+    def make_ready(self, rows: Sequence[Entry]) -> None:
         """Due tasks enter their lanes."""
         if rows:
             self._run(MAKE_READY, (as_json_list(rows),))
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[list[Any]]:
+    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
         """Mark as running; the claimed rows in the same order."""
         seqs = as_json_list(seq for seq, _ in picks)
         self._run(CLAIM, {"until": until, "worker": worker, "batch": batch, "seqs": seqs})
         runs = [seq for seq, run in picks if run is not None]
         if runs:
             self._run(MARK_RUNS, (as_json_list(runs),))
-        return self._read(CLAIMED_ROWS, (seqs,))
+        return _claimed_rows(self._run(CLAIMED_ROWS, (seqs,)).fetchone()[0])
 
     def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
         """Tasks of this namespace by seq."""
@@ -419,28 +477,28 @@ class SqliteSession(Rare):
         """Histories of failed attempts."""
         return {row[0]: row[1] for row in self._read(ATTEMPT_LOGS, (as_json_list(seqs),))} if seqs else {}
 
-    def update_tasks(self, rows: Sequence[Sequence[Any]]) -> None:
+    def update_tasks(self, rows: Sequence[TaskUpdate]) -> None:
         """Out of a worker's hands."""
         if rows:
-            self._run_many(UPDATE_TASK, rows)
+            self._run_many(UPDATE_TASK, map(astuple, rows))
 
-    def renew(self, rows: Sequence[tuple[int, int, bool, str | None]], now: int) -> None:
+    def renew(self, rows: Sequence[Renewal], now: int) -> None:
         """New lease ends."""
         if rows:
-            values = as_json_list((seq, end, int(started), news) for seq, end, started, news in rows)
+            values = as_json_list((row.seq, row.due_at, int(row.started), row.progress) for row in rows)
             self._run(RENEW, {"rows": values, "now": now})
 
-    def succeed(self, rows: Sequence[tuple[int, int | None, str | None]], now: int, keep: int) -> None:
+    def succeed(self, rows: Sequence[Success], now: int, keep: int) -> None:
         """Into the history."""
         if rows:
-            self._run(SUCCEED, {"now": now, "keep": keep, "rows": as_json_list(rows)})
-            self._run(DELETE_TASKS, (as_json_list(row[0] for row in rows),))
+            self._run(SUCCEED, {"now": now, "keep": keep, "rows": as_json_list(map(astuple, rows))})
+            self._run(DELETE_TASKS, (as_json_list(row.seq for row in rows),))
 
-    def finish(self, rows: Sequence[Sequence[Any]], now: int) -> None:
+    def finish(self, rows: Sequence[Ending], now: int) -> None:
         """Into the history."""
         if rows:
-            self._run(FINISH, {"rows": as_json_list(rows), "now": now})
-            self._run(DELETE_TASKS, (as_json_list(row[0] for row in rows),))
+            self._run(FINISH, {"rows": as_json_list(map(astuple, rows)), "now": now})
+            self._run(DELETE_TASKS, (as_json_list(row.seq for row in rows),))
 
     # ── concurrency limits ──
 
@@ -505,21 +563,11 @@ class SqliteSession(Rare):
 
     # ── idempotency keys ──
 
-    def find_keys(self, pairs: Sequence[tuple[int, str]]) -> list[tuple[int, str, str, str, int | None]]:
+    def find_keys(self, pairs: Sequence[tuple[int, str]]) -> list[KeyRow]:
         """Keys that are taken."""
-        return [(row[0], row[1], row[2], row[3], row[4]) for row in self._read(FIND_KEYS, (as_json_list(pairs),))]
+        return [KeyRow(*row) for row in self._read(FIND_KEYS, (as_json_list(pairs),))]
 
-    def write_keys(self, rows: Sequence[tuple[int, str, str, str, int | None]]) -> None:
+    def write_keys(self, rows: Sequence[KeyRow]) -> None:
         """Take keys."""
         if rows:
             self._run(WRITE_KEYS, (as_json_list(rows),))
-
-
-def _flow_values(flow: FlowRow, queue_id: int, aging: bool) -> tuple[Any, ...]:
-    head = flow.head or (None, None, None, None)
-    parked = (None, None, None) if flow.parked is None else flow.parked[:3]
-    turn = (head[1], head[2]) if aging else (flow.tag, 0)
-    return (
-        *(flow.flow_id, queue_id, flow.code, *head, *turn, flow.tag, flow.weight, flow.live, flow.n_run, flow.n_wait),
-        *(flow.blocked_until, flow.blocked_seq, flow.held_by, flow.paused, flow.max_running, *parked),
-    )

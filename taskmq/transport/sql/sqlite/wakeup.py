@@ -28,9 +28,8 @@ from typing import Protocol
 
 import msgspec
 
-from taskmq.transport.sql.codes import COUNT_RUNNING, READY
-from taskmq.transport.sql.sqlite.due import BLOCK, LEASE, NEVER, NEXT_DUE, TASK, any_due
-from taskmq.transport.sql.sqlite.rare import counted
+from taskmq.transport.sql.fragments import NEVER, UNFINISHED, claimable
+from taskmq.transport.sql.sqlite.words import NEXT_DUE, WORDS
 
 POLL = 0.007
 """Seconds between two looks while the file is being written, or where nobody tells. Half of it is the median delay."""
@@ -49,21 +48,8 @@ _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 Reader = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
-CLAIMABLE = f"""
-SELECT 1 FROM taskmq_queues q WHERE namespace=:namespace AND name IN (SELECT value FROM json_each(:names))
-  AND paused=0 AND (max_running IS NULL OR {counted(COUNT_RUNNING)}<max_running)
-  AND ((open_at IS NULL OR open_at<=:now) AND (
-      EXISTS (SELECT 1 FROM taskmq_handlers h JOIN taskmq_tasks t ON t.lane=-h.handler_id AND t.state={READY}
-        WHERE h.queue_id=q.queue_id)
-      OR EXISTS (SELECT 1 FROM taskmq_flows f WHERE f.queue_id=q.queue_id AND elig=1)
-      OR EXISTS (SELECT 1 FROM taskmq_handlers h CROSS JOIN taskmq_parked p ON p.handler_id=h.handler_id AND owed>0
-        WHERE h.queue_id=q.queue_id))
-    OR {any_due(TASK, LEASE, BLOCK)})
-LIMIT 1
-"""
-
-
-UNFINISHED = "SELECT 1 FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id) WHERE t.id=? AND q.namespace=?"
+CLAIMABLE = WORDS.text(claimable(WORDS.counts))
+UNFINISHED_TASK = WORDS.text(UNFINISHED)
 FOUND = -1.0
 
 
@@ -192,7 +178,11 @@ class Wakeup:
         """True as soon as the task has ended or is gone, False when the time is over or ``wake`` was called."""
 
         def look(connection: sqlite3.Connection) -> float:
-            return NEVER if connection.execute(UNFINISHED, (task_id, namespace)).fetchone() else FOUND
+            return (
+                NEVER
+                if connection.execute(UNFINISHED_TASK, {"id": task_id, "namespace": namespace}).fetchone()
+                else FOUND
+            )
 
         return self._until(look, reader, gate, timeout, lambda: 0)
 

@@ -1,0 +1,82 @@
+"""A few connections to a server, handed out to one caller at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+from taskmq.errors import TransportUnavailable
+
+
+class Closable(Protocol):
+    """A connection of a driver."""
+
+    def close(self) -> Any:
+        """End it."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
+
+_inherited: list[object] = []
+"""Connections of a process that forked: not ours to end, and collecting them would."""
+
+
+class Pool(Generic[C]):
+    """At most ``size`` connections, made by ``connect`` when they are needed.
+
+    ``usable`` says whether one may be handed out again. ``patience``: seconds to wait for one.
+    """
+
+    def __init__(self, connect: Callable[[], C], usable: Callable[[C], bool], size: int, patience: float) -> None:
+        self._connect = connect
+        self._usable = usable
+        self._size = size
+        self._patience = patience
+        self._idle: deque[C] = deque()
+        self._free = threading.BoundedSemaphore(size)
+        self._closed = False
+
+    @contextmanager
+    def connection(self) -> Iterator[C]:
+        """A connection for one caller; raises TransportUnavailable when none becomes free in time."""
+        if not self._free.acquire(timeout=self._patience):
+            raise TransportUnavailable(
+                f"all {self._size} connections of this process have been busy for {self._patience:g} s; "
+                "nothing was stored (more of them: ?pool= in the URL)"
+            )
+        try:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                yield connection
+            finally:
+                if self._closed or not self._usable(connection):
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+                    if self._closed:  # just now
+                        self.clear()
+        finally:
+            self._free.release()
+
+    def clear(self) -> None:
+        """End the idle connections: the server has gone, or been away."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def close(self) -> None:
+        """End all connections, those in use when they come back."""
+        self._closed = True
+        self.clear()
+
+    def leave_to_parent(self) -> None:
+        """After a fork, in the child: the connections are not this process's."""
+        _inherited.extend(self._idle)
+        self._idle.clear()

@@ -1,0 +1,1 @@
+"""The PostgreSQL engine, on psycopg 3."""
