@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
@@ -344,6 +344,20 @@ class Finding:
     level: Literal["error", "warning"]
     text: str
     fix: str
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A store in a database in which users have transactions of their own."""
+
+    def publish_within(self, params: Publish, connection: Any) -> list[Receipt]:
+        """Store the messages in the open transaction of this connection: they exist if and only if it commits.
+
+        Neither commits nor rolls back; waiting workers are woken after the commit. Raises InvalidArgument for a
+        connection that is none of this store's database or has no transaction; else what ``publish`` raises, with the
+        transaction as it was.
+        """
+        ...
 
 
 class Inspect(Protocol):

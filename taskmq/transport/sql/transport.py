@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -88,6 +89,15 @@ class SqlTransport(SqlInspect):
                 raise unknown from None
         own = {message.id for message in messages}
         return [Receipt(receipt.id, receipt.duplicate and receipt.id not in own) for receipt in receipts]
+
+    def publish_within(self, params: Publish, connection: Any) -> list[Receipt]:
+        """Store the messages in a transaction of the user's."""
+        messages = params.messages
+        if not messages:
+            return []
+        queues = sorted({message.queue for message in messages})
+        now = self._clock.now()
+        return self._engine.within(connection, queues, lambda session: publish(session, messages, now))
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""

@@ -21,11 +21,13 @@ from psycopg.types.numeric import Int8Dumper
 from taskmq.clock import Clock
 from taskmq.errors import OutcomeUnknown, TransportError
 from taskmq.transport.base import Capabilities, Finding
+from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.fragments import UNFINISHED, claimable
 from taskmq.transport.sql.pool import Pool
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.clock import ServerClock
 from taskmq.transport.sql.postgresql.errors import lost, map_errors, may_run_again, refused, translate
+from taskmq.transport.sql.postgresql.guest import GuestSession, within
 from taskmq.transport.sql.postgresql.listener import Herald, Listener, channel
 from taskmq.transport.sql.postgresql.session import Connection, PgSession
 from taskmq.transport.sql.postgresql.settings import PLANS, Settings
@@ -177,6 +179,20 @@ class PgEngine:
                 self._undo(connection)
                 raise
             return result
+
+    def within(self, connection: object, queues: Sequence[str], work: Callable[[PgSession], T]) -> T:
+        """Run ``work`` in a user's transaction. The notice is part of it: the server sends it when it commits."""
+        self._check()
+        user = driver_connection(connection, psycopg.Connection, "a psycopg.Connection")
+        if user.autocommit and user.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            raise no_transaction("use connection.transaction()")
+        with map_errors(), within(user, self._schema, self.settings.where) as cursor:
+            session = GuestSession(cursor, self.namespace)
+            result = work(session)
+            if self._herald is not None:
+                session.tell(*self._herald.notice(queues))
+            session.send()
+        return result
 
     def _undo(self, connection: Connection) -> None:
         """Back to a clean connection, or to none."""

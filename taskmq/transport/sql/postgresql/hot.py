@@ -102,6 +102,13 @@ INSERT INTO taskmq_count_deltas AS c(handler_id, kind, priority, n, slot)
 SELECT handler_id, kind, priority, n, %s FROM {_COUNTED}
 ON CONFLICT (handler_id, kind, priority, slot) DO UPDATE SET n=c.n+excluded.n
 """
+FOLD_DELTAS = """
+WITH gone AS (DELETE FROM taskmq_count_deltas WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM taskmq_count_deltas WHERE slot>=16 LIMIT %s FOR UPDATE SKIP LOCKED)) RETURNING *)
+INSERT INTO taskmq_count_deltas AS c(handler_id, kind, priority, n, slot)
+SELECT handler_id, kind, priority, sum(n), %s FROM gone GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+ON CONFLICT (handler_id, kind, priority, slot) DO UPDATE SET n=c.n+excluded.n
+"""
 GUARD_SHARED = "SELECT pg_advisory_xact_lock_shared(hashtextextended(n, 0)) FROM unnest(%s::text[]) n"
 GUARD = "SELECT pg_advisory_xact_lock(hashtextextended(n, 0)) FROM unnest(%s::text[]) n"
 

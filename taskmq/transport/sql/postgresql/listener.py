@@ -133,6 +133,11 @@ class Herald:
             payload = self._take()
         self._speak(payload)
 
+    def notice(self, queues: Sequence[str]) -> tuple[str, str]:
+        """Channel and payload of a notice that somebody else sends, and that this process is to hear, too."""
+        names = ",".join(queues)
+        return self._name, f"- {names if len(names) < LONGEST else ''}"
+
     def _take(self) -> str:
         names = "" if self._news is None else ",".join(sorted(self._news))
         self._news, self._last = set(), time.monotonic()

@@ -59,6 +59,8 @@ from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 """Rows among which the deltas of one count are spread."""
+LONG_SLOTS = range(SLOTS, 1 << 15)
+"""For transactions of users, which may be open for long: nobody is to wait for them. Housekeeping folds them."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -83,6 +85,8 @@ class PgSession(Rare):
         self._ahead = Ahead()
         self._limits_locked = False
         self.unlocked: Unlocked | None = self
+        self.slots = range(SLOTS)
+        """Where deltas of counts go."""
 
     # ── exchanges ──
 
@@ -103,6 +107,11 @@ class PgSession(Rare):
         with self._connection.pipeline():
             cursors = [run(statement, parameters) for statement, parameters in pending]
         return cursors[len(cursors) - len(statements) :]
+
+    def send(self) -> None:
+        """Send what was kept back, and leave the end of the transaction to others."""
+        if self._pending:
+            self._exchange(())
 
     def commit(self) -> None:
         """Send what was kept back, and commit."""
@@ -172,8 +181,12 @@ class PgSession(Rare):
     def add_deltas(self, rows: Sequence[CountRow]) -> None:
         if rows:
             self._later(
-                hot.ADD_DELTAS, [random.randrange(SLOTS), *(integers(column) for column in zip(*rows, strict=True))]
+                hot.ADD_DELTAS, [random.choice(self.slots), *(integers(column) for column in zip(*rows, strict=True))]
             )
+
+    def fold_deltas(self, limit: int) -> None:
+        """Bring the deltas of users' transactions into the few rows of all others."""
+        self._later(hot.FOLD_DELTAS, (limit, random.randrange(SLOTS)))
 
     def guard_names(self, names: Sequence[str]) -> None:
         self._later(hot.GUARD, ([f"{self.namespace}:{name}" for name in sorted(set(names))],))
