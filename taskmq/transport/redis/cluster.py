@@ -70,8 +70,8 @@ from taskmq.transport.redis.transport import (
 DEPART, ARRIVE = script("depart"), script("arrive")
 ROUNDS = 3
 """How often one claim looks again because others were quicker."""
-REMEMBERED = 100_000
-"""Of so many tasks it is remembered which queue they are in."""
+REMEMBERED = 50_000
+"""Of so many tasks at least it is remembered which queue they are in, and of twice as many at most."""
 WAITING_MS = 3000
 """How long a waiter's mark stays. It is renewed every second."""
 TOKENS = 32
@@ -109,6 +109,8 @@ class RedisClusterTransport(RedisTransport):
         self._enlisted: set[str] = set()
         """Queues that this object has seen in the index of queues, or put there."""
         self._queue_of: dict[str, str] = {}
+        self._before: dict[str, str] = {}
+        """What was remembered before that. To forget one by one would be slow: a dict looks for its first key."""
 
     # ── homes ──
 
@@ -130,9 +132,15 @@ class RedisClusterTransport(RedisTransport):
         return self._queues()
 
     def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
-        remembered = {i: queue for i, task_id in enumerate(task_ids) if (queue := self._queue_of.get(task_id))}
+        recent, before = self._queue_of, self._before
+        remembered = {
+            i: queue for i, task_id in enumerate(task_ids) if (queue := recent.get(task_id) or before.get(task_id))
+        }
         found = self._look_for(task_ids, list(remembered.items()))
-        unsure = [i for i in range(len(task_ids)) if i not in found or found[i][1] == DEAD]
+        dead = [(i, queue) for i, (queue, state) in found.items() if state == DEAD]
+        texts = self._commands([("GET", self._at(queue).task(task_ids[i])) for i, queue in dead])
+        moving = {i for (i, _), text in zip(dead, texts, strict=True) if text is None or records.moves(text)}
+        unsure = [i for i in range(len(task_ids)) if i not in found or i in moving]
         if unsure:
             queues = self._queues()
             found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
@@ -149,19 +157,29 @@ class RedisClusterTransport(RedisTransport):
         return found
 
     def _remember(self, queue: str, task_ids: Iterable[str]) -> None:
-        self._queue_of.update(dict.fromkeys(task_ids, queue))
-        while len(self._queue_of) > REMEMBERED:
-            self._queue_of.pop(next(iter(self._queue_of)), None)
+        recent = self._queue_of
+        recent.update(dict.fromkeys(task_ids, queue))
+        if len(recent) > REMEMBERED:
+            self._before, self._queue_of = recent, {}
 
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        replies = self._each(calls, again=again)
+        _raise_first(replies)
+        return replies
+
+    def _each(self, calls: Sequence[Call], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """Replies, and errors in the place of those that there are none of (nodes.py)."""
         homes = [self._home_of(call) for call in calls]
         self._enlist({home for home, call in zip(homes, calls, strict=True) if call.script.writes} - self._enlisted)
-        answers = self._cluster.scripts(calls, again=again)
-        self._enlist({home for home, (_, _, begun) in zip(homes, answers, strict=True) if begun})
-        self._push({home: woken for home, (_, woken, _) in zip(homes, answers, strict=True) if woken})
-        return [reply for reply, _, _ in answers]
+        answers = self._cluster.each(calls, again=again, hasty=hasty)
+        done = [
+            (home, answer) for home, answer in zip(homes, answers, strict=True) if not isinstance(answer, Exception)
+        ]
+        self._enlist({home for home, (_, _, begun) in done if begun})
+        self._push({home: woken for home, (_, woken, _) in done if woken})
+        return [answer if isinstance(answer, Exception) else answer[0] for answer in answers]
 
     def _home_of(self, call: Call) -> str:
         return call.keys[0][len(self._prefix.encode()) + 1 : -len(b"}:state")].decode()
@@ -193,24 +211,25 @@ class RedisClusterTransport(RedisTransport):
             self._call(PUBLISH, *records.Batch([call.wish[i] for i in part]).args(), home=self._home(queue))
             for call, queue, part in parts
         ]
-        answers = iter(zip(parts, self._replies(scripts, again=True), strict=True))
+        answers = iter(zip(parts, self._each(scripts, again=True), strict=True))
         for call in calls:
             found: dict[int, Receipt] = {}
             stored: list[str] = []
-            error: TaskMQError | None = None
+            errors: list[Exception] = []
             for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
                 try:
+                    _raise_first([answer])
                     mine = receipts([call.wish[i] for i in part], answer)
                 except TaskMQError as refusal:
-                    error = error or refusal
+                    errors.append(refusal)
                     continue
                 found.update(zip(part, mine, strict=True))
                 stored.append(queue)
                 self._remember(queue, (receipt.id for receipt in mine))
-            if error is None:
-                call.answer([found[i] for i in range(len(call.wish))])
+            if errors:
+                call.error = _with_news(errors, stored)
             else:
-                call.error = _with_news(error, stored)
+                call.answer([found[i] for i in range(len(call.wish))])
 
     def publish(self, params: Publish) -> list[Receipt]:
         """Store the messages: of each queue all or none."""
@@ -234,7 +253,8 @@ class RedisClusterTransport(RedisTransport):
             for queue, part in by_queue.items()
         ]
         looks = [] if reserve is None else self._looks(reserve, reserve.limit)
-        replies = self._replies([*calls, *looks])
+        replies = self._each([*calls, *looks], hasty=len(looks) if len(looks) > 1 else 0)
+        _raise_first(replies[: len(calls)])
         answers: list[bool] = [False] * len(settle.items)
         for part, reply in zip(by_queue.values(), replies, strict=False):
             for i, answer in zip(part, accepted(reply), strict=True):
@@ -254,32 +274,46 @@ class RedisClusterTransport(RedisTransport):
     def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
         queues = list(dict.fromkeys(params.queues))
         if len(queues) <= 1:
-            (answer,) = looks or self._replies(self._looks(params, params.limit))
+            (answer,) = looks or self._each(self._looks(params, params.limit))
+            _raise_first([answer])
             return self._claimed(reserved(answer))
         deliveries: list[Any] = []
         more, dues = False, []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
+        errors: list[Exception] = []
+        hasty = True
         for _ in range(ROUNDS):
             left = params.limit - len(deliveries)
-            looks = looks or self._replies(self._looks(params, left))
-            peeked = [Peeked(name, look) for name, look in zip(queues, looks, strict=True) if len(look) > 2]
-            more = any(look[0] == b"1" for look in looks)
-            dues = [int(look[1]) for look in looks if look[1]]
+            if looks is None:
+                calls = self._looks(params, left)
+                looks = self._each(calls, hasty=len(calls) if hasty else 0)
+            errors = [look for look in looks if isinstance(look, Exception)]
+            seen = {name: look for name, look in zip(queues, looks, strict=True) if not isinstance(look, Exception)}
+            peeked = [Peeked(name, look) for name, look in seen.items() if len(look) > 2]
+            more = any(look[0] == b"1" for look in seen.values())
+            dues = [int(look[1]) for look in seen.values() if look[1]]
             picks = choose_from(peeked, left)
             told = plans(peeked, picks, left)
+            if not told and errors and hasty:  # nothing else to do than to wait for them
+                looks, hasty = None, False
+                continue
             if not told:
                 break
             calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
-            answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
+            replies = dict(zip(told, self._each(calls), strict=True))
+            errors += [reply for reply in replies.values() if isinstance(reply, Exception)]
+            answers = {name: reserved(reply) for name, reply in replies.items() if not isinstance(reply, Exception)}
             more = more or any(answer.more for answer in answers.values())
-            given = {name: iter(answer.deliveries) for name, answer in answers.items()}
+            given = {name: iter(answers[name].deliveries if name in answers else ()) for name in replies}
             found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
             deliveries += found
-            if len(found) == len(picks):
+            if len(found) == len(picks) or errors:
                 break
             looks = None
         else:
             more = True
+        if not deliveries:  # what was claimed elsewhere must not wait for the end of its leases
+            _raise_first(errors)
         return self._claimed(
             Reserved(deliveries=deliveries, more=more, next_due=min(dues) if dues and not deliveries else None)
         )
@@ -354,14 +388,16 @@ class RedisClusterTransport(RedisTransport):
         """Forget a queue that has no unfinished tasks."""
         gone = super().delete_queue(queue)
         if gone:
-            self._runner.command("ZREM", self._keys.queues, queue)
             self._enlisted.discard(queue)
+            self._runner.command("ZREM", self._keys.queues, queue)
+            if self._runner.command("GETRANGE", self._at(queue).of_queue("state", queue), 0, 0):
+                self._enlist({queue})  # somebody began it anew before it was taken out of the index
         return gone
 
     def flush(self) -> None:
         """Delete everything of this namespace, on all masters, and nothing else."""
         self._enlisted.clear()
-        self._queue_of.clear()
+        self._queue_of, self._before = {}, {}
         for address in self._cluster.masters():
             cursor = b"0"
             while True:
@@ -379,8 +415,18 @@ def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
     return found
 
 
-def _with_news(error: TaskMQError, stored: Sequence[str]) -> TaskMQError:
-    """The error, with what was stored all the same."""
+def _raise_first(replies: Iterable[Any]) -> None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+
+
+def _with_news(errors: Sequence[Exception], stored: Sequence[str]) -> Exception:
+    """The error of a batch, with what was stored all the same. ``TransportUnavailable`` says that nothing was."""
+    error = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
     if stored:
-        error.args = (f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored",)
+        text = f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored"
+        if isinstance(error, TransportUnavailable):
+            return OutcomeUnknown(text)
+        error.args = (text,)
     return error
