@@ -51,8 +51,8 @@ from taskmq.transport.redis import records
 from taskmq.transport.redis.inspect import PURGE, REPLAY
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.looks import Look, Looks
-from taskmq.transport.redis.looks import Wish as Asked
 from taskmq.transport.redis.nodes import Cluster
+from taskmq.transport.redis.nodes import Wish as Asked
 from taskmq.transport.redis.peeked import Peeked, choose_from, plans
 from taskmq.transport.redis.scripts import Call, script
 from taskmq.transport.redis.transport import (
@@ -72,8 +72,8 @@ from taskmq.transport.redis.transport import (
 DEPART, ARRIVE = script("depart"), script("arrive")
 ROUNDS = 3
 """How often one claim looks again because others were quicker."""
-REMEMBERED = 100_000
-"""Of so many tasks it is remembered which queue they are in."""
+REMEMBERED = 50_000
+"""Of so many tasks at least it is remembered which queue they are in, and of twice as many at most."""
 WAITING_MS = 3000
 """How long a waiter's mark stays. It is renewed every second."""
 TOKENS = 32
@@ -112,6 +112,8 @@ class RedisClusterTransport(RedisTransport):
         self._enlisted: set[str] = set()
         """Queues that this object has seen in the index of queues, or put there."""
         self._queue_of: dict[str, str] = {}
+        self._before: dict[str, str] = {}
+        """What was remembered before that. To forget one by one would be slow: a dict looks for its first key."""
 
     # ── homes ──
 
@@ -133,9 +135,15 @@ class RedisClusterTransport(RedisTransport):
         return self._queues()
 
     def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
-        remembered = {i: queue for i, task_id in enumerate(task_ids) if (queue := self._queue_of.get(task_id))}
+        recent, before = self._queue_of, self._before
+        remembered = {
+            i: queue for i, task_id in enumerate(task_ids) if (queue := recent.get(task_id) or before.get(task_id))
+        }
         found = self._look_for(task_ids, list(remembered.items()))
-        unsure = [i for i in range(len(task_ids)) if i not in found or found[i][1] == DEAD]
+        dead = [(i, queue) for i, (queue, state) in found.items() if state == DEAD]
+        texts = self._commands([("GET", self._at(queue).task(task_ids[i])) for i, queue in dead])
+        moving = {i for (i, _), text in zip(dead, texts, strict=True) if text is None or records.moves(text)}
+        unsure = [i for i in range(len(task_ids)) if i not in found or i in moving]
         if unsure:
             queues = self._queues()
             found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
@@ -152,35 +160,36 @@ class RedisClusterTransport(RedisTransport):
         return found
 
     def _remember(self, queue: str, task_ids: Iterable[str]) -> None:
-        self._queue_of.update(dict.fromkeys(task_ids, queue))
-        while len(self._queue_of) > REMEMBERED:
-            self._queue_of.pop(next(iter(self._queue_of)), None)
+        recent = self._queue_of
+        recent.update(dict.fromkeys(task_ids, queue))
+        if len(recent) > REMEMBERED:
+            self._before, self._queue_of = recent, {}
 
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        self._enlist({call.home for call in calls if call.script.writes} - self._enlisted)
-        return self._heed(calls, self._cluster.scripts(calls, again=again))
+        replies = self._each(calls, again=again)
+        _raise_first(replies)
+        return replies
 
-    def _mixed(self, wishes: Sequence[Asked]) -> list[Any]:
-        """The replies of scripts and of commands in between."""
-        calls = [wish for wish in wishes if isinstance(wish, Call)]
-        self._enlist({call.home for call in calls} - self._enlisted)
-        answers = self._cluster.mixed(wishes)
-        replies = iter(
-            self._heed(calls, [answer for wish, answer in zip(wishes, answers, strict=True) if isinstance(wish, Call)])
-        )
-        return [next(replies) if isinstance(wish, Call) else answers[i] for i, wish in enumerate(wishes)]
-
-    def _heed(self, calls: Sequence[Call], answers: Sequence[Any]) -> list[Any]:
-        """The scripts' own replies; what stands beside them is done."""
-        begun = {call.home for call, (_, _, begun) in zip(calls, answers, strict=True) if begun}
-        woken = {call.home: woken for call, (_, woken, _) in zip(calls, answers, strict=True) if woken}
+    def _each(self, wishes: Sequence[Asked], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """Replies, and errors in the place of those that there are none of (nodes.py)."""
+        self._enlist({wish.home for wish in wishes if isinstance(wish, Call) and wish.script.writes} - self._enlisted)
+        answers = self._cluster.each(wishes, again=again, hasty=hasty)
+        begun: set[str] = set()
+        woken: dict[str, int] = {}
+        for i, (wish, answer) in enumerate(zip(wishes, answers, strict=True)):
+            if isinstance(wish, Call) and not isinstance(answer, Exception):
+                answers[i], count, new = answer
+                if count:
+                    woken[wish.home] = count
+                if new:
+                    begun.add(wish.home)
         if begun:
             self._enlist(begun)
         if woken:
             self._push(woken)
-        return [reply for reply, _, _ in answers]
+        return answers
 
     def _enlist(self, queues: set[str]) -> None:
         """Add queues to the index: before they are used first, and again if somebody has deleted them meanwhile."""
@@ -208,24 +217,25 @@ class RedisClusterTransport(RedisTransport):
             self._call(PUBLISH, *records.Batch([call.wish[i] for i in part]).args(), home=self._home(queue))
             for call, queue, part in parts
         ]
-        answers = iter(zip(parts, self._replies(scripts, again=True), strict=True))
+        answers = iter(zip(parts, self._each(scripts, again=True), strict=True))
         for call in calls:
             found: dict[int, Receipt] = {}
             stored: list[str] = []
-            error: TaskMQError | None = None
+            errors: list[Exception] = []
             for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
                 try:
+                    _raise_first([answer])
                     mine = receipts([call.wish[i] for i in part], answer)
                 except TaskMQError as refusal:
-                    error = error or refusal
+                    errors.append(refusal)
                     continue
                 found.update(zip(part, mine, strict=True))
                 stored.append(queue)
                 self._remember(queue, (receipt.id for receipt in mine))
-            if error is None:
-                call.answer([found[i] for i in range(len(call.wish))])
+            if errors:
+                call.error = _with_news(errors, stored)
             else:
-                call.error = _with_news(error, stored)
+                call.answer([found[i] for i in range(len(call.wish))])
 
     def publish(self, params: Publish) -> list[Receipt]:
         """Store the messages: of each queue all or none."""
@@ -248,12 +258,12 @@ class RedisClusterTransport(RedisTransport):
         calls = self._settle_calls(settle, parts)
         queues = list(dict.fromkeys(reserve.queues))
         looks = [self._look(reserve, queue, reserve.limit, alone=len(queues) == 1) for queue in queues]
-        replies = self._mixed([*calls, *(wish for look in looks for wish in look.wishes)])
+        asked = _wishes(looks)
+        replies = self._each([*calls, *asked], hasty=len(asked) if len(queues) > 1 else 0)
+        _raise_first(replies[: len(calls)])
         answers = _settled(settle, parts, replies[: len(calls)])
-        if len(looks) == 1:
-            return answers, self._claimed(reserved(replies[-1]))
         try:
-            return answers, self._claim(reserve, looks, replies[len(calls) :])
+            return answers, self._claimed(self._claim(reserve, looks, replies[len(calls) :]))
         except (OutcomeUnknown, TransportUnavailable):
             if not calls:
                 raise
@@ -278,59 +288,75 @@ class RedisClusterTransport(RedisTransport):
         return self._call(RESERVE, *args, home=self._home(queue))
 
     def _claim(self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any]) -> Reserved:
+        if len(looks) == 1:
+            _raise_first(replies)
+            return reserved(replies[0])
         deliveries: list[Any] = []
+        errors: list[Exception] = []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
-        more, due, left = False, None, params.limit
+        more, due, left, hasty = False, None, params.limit, True
         for _ in range(ROUNDS):
-            peeked, more, due = self._read(params, looks, replies, left)
+            peeked, more, due, errors = self._read(params, looks, replies, left, hasty=hasty)
             picks = choose_from(peeked, left)
             told = plans(peeked, picks, left)
-            if not told:
-                if not any(look.lines for look in looks):
-                    break
+            if not told and (any(look.lines for look in looks) or (errors and hasty)):
+                hasty = False  # nothing is in line: what is due, and when? And what of those who did not answer?
                 looks = [self._look(params, look.queue, left, simple=False) for look in looks]
-                replies = self._mixed([wish for look in looks for wish in look.wishes])
-                continue  # nothing is in line: what is due, and when?
-            calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
-            answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
+                replies = self._each(_wishes(looks))
+                continue
+            if not told:
+                break
+            claims = self._each([self._claim_call(params, name, left, plan, batch) for name, plan in told.items()])
+            errors += [claim for claim in claims if isinstance(claim, Exception)]
+            answers = {name: reserved(claim) for name, claim in zip(told, claims, strict=True) if _is_answer(claim)}
             more = more or any(answer.more for answer in answers.values())
-            given = {name: iter(answer.deliveries) for name, answer in answers.items()}
+            given = {name: iter(answers[name].deliveries if name in answers else ()) for name in told}
             found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
             deliveries += found
             left -= len(found)
-            if len(found) == len(picks):
+            if len(found) == len(picks) or errors:
                 break
             looks = [self._look(params, look.queue, left) for look in looks]
-            replies = self._mixed([wish for look in looks for wish in look.wishes])
+            asked = _wishes(looks)
+            replies = self._each(asked, hasty=len(asked) if hasty else 0)
         else:
             more = True
-        return self._claimed(Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due))
+        if not deliveries:  # what was claimed elsewhere must not wait for the end of its leases
+            _raise_first(errors)
+        return Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due)
 
     def _read(
-        self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any], n: int
-    ) -> tuple[list[Peeked], bool, int | None]:
-        """What the queues would give, whether there is more to be done in them, and when something falls due."""
-        peeked: list[Peeked | None] = []
-        scripts: list[tuple[int, Look]] = []
+        self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any], n: int, *, hasty: bool
+    ) -> tuple[list[Peeked], bool, int | None, list[Exception]]:
+        """What the queues would give; whether there is more to be done in them, when something falls due; errors."""
+        peeked: list[Peeked] = []
+        errors: list[Exception] = []
+        again: list[Look] = []
         said: list[Sequence[bytes]] = []
         at = 0
         for look in looks:
             answers, at = replies[at : at + len(look.wishes)], at + len(look.wishes)
-            if look.lines:
-                peeked.append(self._looks.of_lines(look, answers, n))
-                if peeked[-1] is None:
-                    scripts.append((len(peeked) - 1, self._look(params, look.queue, n, simple=False)))
-            else:
+            failed = [answer for answer in answers if isinstance(answer, Exception)]
+            if failed:
+                errors.append(failed[0])
+            elif not look.lines:
                 said.append(answers[0])
-                peeked.append(self._looks.of_script(look.queue, answers[0]))
-        if scripts:
-            answered = self._mixed([wish for _, look in scripts for wish in look.wishes])
-            for (i, look), answer in zip(scripts, answered, strict=True):
-                said.append(answer)
-                peeked[i] = self._looks.of_script(look.queue, answer)
+                peeked += self._looks.of_script(look.queue, answers[0])
+            elif (simple := self._looks.of_lines(look, answers, n)) is not None:
+                peeked.append(simple)
+            else:
+                again.append(self._look(params, look.queue, n, simple=False))
+        if again:
+            asked = _wishes(again)
+            for look, answer in zip(again, self._each(asked, hasty=len(asked) if hasty else 0), strict=True):
+                if isinstance(answer, Exception):
+                    errors.append(answer)
+                else:
+                    said.append(answer)
+                    peeked += self._looks.of_script(look.queue, answer)
         dues = [int(answer[1]) for answer in said if answer[1]]
         more = any(answer[0] == b"1" for answer in said)
-        return [queue for queue in peeked if queue is not None], more, min(dues, default=None)
+        return peeked, more, min(dues, default=None), errors
 
     def _claimed(self, found: Reserved) -> Reserved:
         for delivery in found.deliveries:
@@ -402,14 +428,16 @@ class RedisClusterTransport(RedisTransport):
         """Forget a queue that has no unfinished tasks."""
         gone = super().delete_queue(queue)
         if gone:
-            self._runner.command("ZREM", self._keys.queues, queue)
             self._enlisted.discard(queue)
+            self._runner.command("ZREM", self._keys.queues, queue)
+            if self._runner.command("GETRANGE", self._at(queue).of_queue("state", queue), 0, 0):
+                self._enlist({queue})  # somebody began it anew before it was taken out of the index
         return gone
 
     def flush(self) -> None:
         """Delete everything of this namespace, on all masters, and nothing else."""
         self._enlisted.clear()
-        self._queue_of.clear()
+        self._queue_of, self._before = {}, {}
         for address in self._cluster.masters():
             cursor = b"0"
             while True:
@@ -436,8 +464,26 @@ def _settled(settle: Settle, parts: Mapping[str, Sequence[int]], replies: Sequen
     return answers
 
 
-def _with_news(error: TaskMQError, stored: Sequence[str]) -> TaskMQError:
-    """The error, with what was stored all the same."""
+def _wishes(looks: Sequence[Look]) -> list[Asked]:
+    return [wish for look in looks for wish in look.wishes]
+
+
+def _is_answer(reply: Any) -> bool:
+    return not isinstance(reply, Exception)
+
+
+def _raise_first(replies: Iterable[Any]) -> None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+
+
+def _with_news(errors: Sequence[Exception], stored: Sequence[str]) -> Exception:
+    """The error of a batch, with what was stored all the same. ``TransportUnavailable`` says that nothing was."""
+    error = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
     if stored:
-        error.args = (f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored",)
+        text = f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored"
+        if isinstance(error, TransportUnavailable):
+            return OutcomeUnknown(text)
+        error.args = (text,)
     return error

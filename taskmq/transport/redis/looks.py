@@ -21,12 +21,8 @@ from typing import Any, NamedTuple
 from taskmq.clock import Clock
 from taskmq.transport.redis.connection import Command
 from taskmq.transport.redis.keys import Keys
-from taskmq.transport.redis.nodes import slot_of
+from taskmq.transport.redis.nodes import Wish, slot_of
 from taskmq.transport.redis.peeked import Peeked
-from taskmq.transport.redis.scripts import Call
-
-Wish = Call | tuple[int, Command]
-"""A script, or a command and its slot."""
 
 CLOCK_LASTS = 1_000_000
 """Microseconds for which a reading of a server's clock is good."""
@@ -65,13 +61,13 @@ class Looks:
             wishes.append((slot, ("TIME",)))
         return Look(queue, wishes, lines)
 
-    def of_script(self, queue: str, answer: Sequence[bytes]) -> Peeked | None:
-        """What the script said; None: it is not done with what is due."""
+    def of_script(self, queue: str, answer: Sequence[bytes]) -> list[Peeked]:
+        """What the script said; nothing if it was not done with what is due."""
         if len(answer) == 2:
-            return None
+            return []
         _, _, served, weight, bands, followers, parks, lines = answer
         self._lines[queue] = int(lines)
-        return Peeked(queue, served, int(weight), bands, followers, parks=parks == b"1")
+        return [Peeked(queue, served, int(weight), bands, followers, parks=parks == b"1")]
 
     def of_lines(self, look: Look, answers: Sequence[Any], n: int) -> Peeked | None:
         """What the commands said; None: the queue is not simple now, ask the script."""
