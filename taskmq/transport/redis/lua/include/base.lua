@@ -82,12 +82,24 @@ local function before(a, b)
   return #a < #b
 end
 
+-- A memory of what texts say, by the text, for many calls; so it may only hold what follows from the text alone, and
+-- nobody may change it. When it is full it begins anew.
+local function kept(most)
+  local known, n = {}, 0
+  return function(text) return known[text] end, function(text, meaning)
+    n = n + 1
+    if n > most then known, n = {}, 1 end
+    known[text] = meaning
+    return meaning
+  end
+end
+
 local function write(...) W[#W + 1] = {...} end
 local function send()
   for i = 1, #W do redis.call(unpack(W[i])) end
 end
 
-local zset, zadd, zrem, zfirst, zlast, zscore, walk, Z
+local zset, zload, zadd, zrem, zfirst, zlast, zscore, walk, Z
 do
 
 -- ── sorted sets ──
@@ -106,7 +118,8 @@ function zset(key)
   return z
 end
 
-local function zload(z, k)
+-- Read k more of its members.
+function zload(z, k)
   local r = redis.call('ZRANGE', z.key, z.n, z.n + k - 1, 'WITHSCORES')
   if #r > 0 and z.n == 0 then z.m, z.s = {}, {} end
   local m, s, n = z.m, z.s, z.n
@@ -210,8 +223,9 @@ end
 
 -- A cursor over a set as it is now: step it, then look at its m and s; m is nil at the end. Reads `first`, then `page`.
 local function cursor(z, first, page)
-  local added = {}
-  if next(z.add) then
+  local added = NOTHING
+  if z.dirty and next(z.add) then
+    added = {}
     for m, s in pairs(z.add) do added[#added + 1] = {m, s} end
     table.sort(added, function(a, b) return a[2] < b[2] or (a[2] == b[2] and before(a[1], b[1])) end)
   end

@@ -7,11 +7,11 @@
 
 -- @include line
 
+local DAY = 86400000000 -- how long a success is kept if nothing else was said
 local key_name, key_holder, hold_key, free_key, take_key, delete, finish, doom, log_attempt, lease_until, release, hand_back, reap, expire,
   finish_verb
 do
 
-local DAY = 86400000000
 local MAX_BLAMED, MAX_EXPIRIES = 10, 100
 local DIED = '"the worker died or froze: its lease ended"'
 local FIRST, LAST = 5, 20 -- of a long history so many attempts stay

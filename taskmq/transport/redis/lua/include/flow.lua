@@ -182,6 +182,7 @@ end
 
 -- Writes the turns and texts of changed flows, as far as this script has come.
 function sync(q)
+  if #q.touched == 0 then return end
   for i = 1, #q.touched do
     local f = q.touched[i]
     f.dirty = nil

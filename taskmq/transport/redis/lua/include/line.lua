@@ -130,6 +130,7 @@ end
 -- At the end of a verb: flows that it stopped or filled cannot use the slots their first tasks stood for.
 function look_for_missed(q)
   local list = q.stopped
+  if #list == 0 then return end
   q.stopped = {}
   if not q.limited then return end
   for i = 1, #list do

@@ -17,6 +17,9 @@ local PB = 2 ^ 49 -- one priority in the score of a line or a turn: (9 - priorit
 local U = 2 ^ 24 -- one turn (policy/turns.py)
 local function after_turn(tag, weight) return tag + floor(U / weight + 0.5) end
 local Q, QN -- queues by name, and in order of loading
+local load_queues, take_service
+do
+
 local last_queue
 fresh[#fresh + 1] = function() Q, QN, last_queue = {}, {}, nil end
 
@@ -29,42 +32,79 @@ local function next_queue_number()
   return last_queue
 end
 
-local function load_queues(names)
-  local keys, missing = {}, {}
+-- Settings and states change seldom: they are taken apart once for many calls.
+local conf_of, remember_conf = kept(200)
+local state_of, remember_state = kept(200)
+
+local function parse_conf(text)
+  local paused, weight, aging, running, queued, hold, lease, count, cost, burst =
+    match(text, '^(%d),(%d*),(%d*),(%d*),(%d*),(%d),(%d*),(%d*),(%d*),(%d*)\n')
+  return remember_conf(text, {
+    paused = paused == '1', weight = tonumber(weight) or 1, aging = tonumber(aging) or 0, max_running = tonumber(running),
+    max_queued = tonumber(queued), hold = hold == '1', lease = tonumber(lease), count = tonumber(count),
+    cost = tonumber(cost), burst = tonumber(burst)
+  })
+end
+
+local function parse_state(text)
+  local v, j, tag, plive, flows, limited, live, due, specs =
+    match(text, '^(%d+),(%d+),(%d+),(%d),(%d+),(%d),(%d),(%d*),([01]*)$')
+  return remember_state(text, {
+    v = tonumber(v), j = tonumber(j), tag = tonumber(tag), plive = plive == '1', flows = tonumber(flows),
+    limited = limited == '1', live = live == '1', due = tonumber(due), specs = specs
+  })
+end
+
+local NO_CONF = {weight = 1, aging = 0}
+local NO_STATE = {v = 0, j = 0, tag = 0, plive = false, flows = 0, specs = ''}
+
+local function new_queue(name, conf, state)
+  local c = conf and (conf_of(conf) or parse_conf(conf)) or NO_CONF
+  local s = state and (state_of(state) or parse_state(state)) or NO_STATE
+  local q = {
+    name = name, conf = conf or nil, paused = c.paused, weight = c.weight, aging = c.aging, max_running = c.max_running,
+    max_queued = c.max_queued, hold = c.hold, lease = c.lease, count = c.count, cost = c.cost, burst = c.burst,
+    v = s.v, j = s.j, flows = s.flows, limited = s.limited, live = s.live, due = s.due, specs = s.specs,
+    plain = {code = '', plain = true, weight = 1, tag = s.tag, live = s.plive, exists = true},
+    fl = {}, read_texts = {}, touched = {}, stopped = {}, cnt = {}, sets = {}, started = 0
+  }
+  if not state then q.born, q.dirty = home or next_queue_number(), true end
+  return q
+end
+
+-- What a queue has served, and its bucket.
+function take_service(q, text)
+  q.served = 0
+  if text then
+    local served, level, since = match(text, '^([^,]*),(%d*),(%d*)$')
+    q.served, q.level, q.level_at = tonumber(served), tonumber(level), tonumber(since)
+  end
+end
+
+-- service: read what they have served, too.
+function load_queues(names, service)
+  local keys, missing, each = {}, {}, service and 3 or 2
   for i = 1, #names do
     local name = names[i]
     if not Q[name] then
-      keys[#keys + 1], keys[#keys + 2], missing[#missing + 1] = K('conf', name), K('state', name), name
-      Q[name] = {name = name}
+      local n = #keys
+      keys[n + 1], keys[n + 2], missing[#missing + 1] = K('conf', name), K('state', name), name
+      if service then keys[n + 3] = K('served', name) end
+      Q[name] = true
     end
   end
-  if #missing == 0 then return end
-  local got = redis.call('MGET', unpack(keys))
-  for i = 1, #missing do
-    local q = Q[missing[i]]
-    local conf, state = got[2 * i - 1], got[2 * i]
-    QN[#QN + 1] = q
-    q.weight, q.aging, q.fl, q.read_texts, q.touched, q.stopped, q.cnt, q.started = 1, 0, {}, {}, {}, {}, {}, 0
-    if conf then
-      local paused, weight, aging, running, queued, hold, lease, count, cost, burst =
-        match(conf, '^(%d),(%d*),(%d*),(%d*),(%d*),(%d),(%d*),(%d*),(%d*),(%d*)\n')
-      q.conf, q.paused, q.weight, q.aging = conf, paused == '1', tonumber(weight) or 1, tonumber(aging) or 0
-      q.max_running, q.max_queued, q.hold, q.lease = tonumber(running), tonumber(queued), hold == '1', tonumber(lease)
-      q.count, q.cost, q.burst = tonumber(count), tonumber(cost), tonumber(burst)
+  for from = 1, #missing, 1200 do
+    local n = min(1200, #missing - from + 1)
+    local got = redis.call('MGET', unpack(keys, each * (from - 1) + 1, each * (from - 1 + n)))
+    for i = 1, n do
+      local name, at = missing[from + i - 1], each * (i - 1)
+      local q = new_queue(name, got[at + 1], got[at + 2])
+      if service then take_service(q, got[at + 3]) end
+      Q[name], QN[#QN + 1] = q, q
     end
-    local tag, live = 0, false
-    if state then
-      local v, j, ptag, plive, flows, limited, live_too, due, specs =
-        match(state, '^(%d+),(%d+),(%d+),(%d),(%d+),(%d),(%d),(%d*),([01]*)$')
-      q.v, q.j, q.flows, q.limited = tonumber(v), tonumber(j), tonumber(flows), limited == '1'
-      q.due, q.specs = tonumber(due), specs
-      tag, live, q.live = tonumber(ptag), plive == '1', live_too == '1'
-    else
-      q.v, q.j, q.flows, q.specs = 0, 0, 0, ''
-      q.born, q.dirty = home or next_queue_number(), true
-    end
-    q.plain = {code = '', plain = true, weight = 1, tag = tag, live = live, exists = true}
   end
+end
+
 end
 
 local function queue(name)
@@ -80,26 +120,19 @@ local function state_text(q)
   }, ',')
 end
 
--- What queues have served, and their buckets; only scripts that ask for it read it.
-local function load_service(names)
-  local keys = {}
-  for i = 1, #names do keys[i] = K('served', names[i]) end
-  local got = #keys > 0 and redis.call('MGET', unpack(keys)) or keys
-  for i = 1, #names do
-    local q = Q[names[i]]
-    q.served = 0
-    if got[i] then
-      local served, level, since = match(got[i], '^([^,]*),(%d*),(%d*)$')
-      q.served, q.level, q.level_at = tonumber(served), tonumber(level), tonumber(since)
-    end
-  end
-end
-
 local function service_text(q)
   return format('%.17g', q.served) .. ',' .. (q.level and I(q.level) or '') .. ',' .. (q.level_at and I(q.level_at) or '')
 end
 
-local function zq(q, what) return zset(K(what, q.name)) end
+-- One of a queue's sets.
+local function zq(q, what)
+  local z = q.sets[what]
+  if not z then
+    z = zset(K(what, q.name))
+    q.sets[what] = z
+  end
+  return z
+end
 
 local function count(q, field, by) q.cnt[field] = (q.cnt[field] or 0) + by end
 
@@ -164,12 +197,12 @@ local function keyed(q, spec) return byte(q.specs, spec) == 49 end
 local function of_specs(q, what, runs)
   local sets = {}
   for spec = 1, #q.specs do
-    if not runs or runs[spec] then sets[#sets + 1] = zset(K(what .. ':' .. spec, q.name)) end
+    if not runs or runs[spec] then sets[#sets + 1] = zq(q, what .. ':' .. spec) end
   end
   return sets
 end
 
-local function lane(q, spec) return zset(K('line:' .. spec, q.name)) end
+local function lane(q, spec) return zq(q, 'line:' .. spec) end
 
 -- ── gates ──
 
