@@ -121,7 +121,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert got == want, f"\n got {got}\nwant {want}"
         return want
 
-    @initialize(settings=st.fixed_dictionaries(dict.fromkeys(QUEUES, configs)), plain=st.sampled_from([False, False, True]))
+    @initialize(
+        settings=st.fixed_dictionaries(dict.fromkeys(QUEUES, configs)), plain=st.sampled_from([False, False, True])
+    )
     def configure(self, settings: dict[str, QueueConfig], plain: bool) -> None:
         """Give the queues settings. ``plain``: nearly all tasks are, as they are where stores take their short ways."""
         self.plain = plain

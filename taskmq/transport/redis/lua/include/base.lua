@@ -2,7 +2,7 @@
 --
 -- All scripts and includes are one library, loaded into the server once (scripts.py). An include names first what it gives
 -- to others, because Lua allows a function 200 locals; between `do` and `end` it keeps the rest to itself. What lives for
--- one call only is made anew by the functions in `fresh`.
+-- one call only is made anew by the functions in `fresh`; a table that nobody has used stays.
 --
 -- A script's body only reads. What it wants to change it changes in Lua tables, and `commit` (commit.lua) turns them into
 -- commands at the very end, none of whose replies anybody looks at. So a script that fails half-way has changed nothing,

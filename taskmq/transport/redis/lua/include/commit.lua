@@ -5,7 +5,7 @@
 
 -- @include ending
 
-local commit, WAKES, sets
+local commit, in_pieces, WAKES, sets
 do
 
 WAKES = 32
@@ -28,7 +28,7 @@ local function wake_waiters()
 end
 
 -- A command whose first words are there already, in pieces if it is too long for a call.
-local function in_pieces(words, fixed)
+function in_pieces(words, fixed)
   local n = #words
   if n == fixed then return end
   if n <= 4000 then

@@ -22,7 +22,10 @@ local HANDS = 500 -- how many leases beyond those that ended are looked at to fi
 function key_name(name, key) return K2('key', name, key) end
 
 local held_keys -- what became of keys in this call; false: freed
-fresh[#fresh + 1] = function() held_keys = {} end
+held_keys = {}
+fresh[#fresh + 1] = function()
+  if next(held_keys) then held_keys = {} end
+end
 
 -- Who holds a key, the digest of its content, and when it ends; the holder is nil when it has ended.
 function key_holder(name)

@@ -131,7 +131,7 @@ end
 function look_for_missed(q)
   local list = q.stopped
   if #list == 0 then return end
-  q.stopped = {}
+  q.stopped = NONE
   if not q.limited then return end
   for i = 1, #list do
     local f = list[i]

@@ -13,15 +13,17 @@
 
 -- @include base
 
+local NONE = {} -- stays empty
 local PB = 2 ^ 49 -- one priority in the score of a line or a turn: (9 - priority) * PB + seq or tag
 local U = 2 ^ 24 -- one turn (policy/turns.py)
 local function after_turn(tag, weight) return tag + floor(U / weight + 0.5) end
+local seq, seq0 -- the last number given to a task, and what it was before
 local Q, QN -- queues by name, and in order of loading
 local load_queues, take_service
 do
 
 local last_queue
-fresh[#fresh + 1] = function() Q, QN, last_queue = {}, {}, nil end
+fresh[#fresh + 1] = function() Q, QN, last_queue, seq, seq0 = {}, {}, nil, nil, nil end
 
 local function next_queue_number()
   if not last_queue then
@@ -33,17 +35,23 @@ local function next_queue_number()
 end
 
 -- Settings and states change seldom: they are taken apart once for many calls.
-local conf_of, remember_conf = kept(200)
+local meta_of, remember_meta = kept(200)
 local state_of, remember_state = kept(200)
 
 local function parse_conf(text)
   local paused, weight, aging, running, queued, hold, lease, count, cost, burst =
     match(text, '^(%d),(%d*),(%d*),(%d*),(%d*),(%d),(%d*),(%d*),(%d*),(%d*)\n')
-  return remember_conf(text, {
-    paused = paused == '1', weight = tonumber(weight) or 1, aging = tonumber(aging) or 0, max_running = tonumber(running),
+  return {
+    conf = text, paused = paused == '1', weight = tonumber(weight) or 1, aging = tonumber(aging) or 0, max_running = tonumber(running),
     max_queued = tonumber(queued), hold = hold == '1', lease = tonumber(lease), count = tonumber(count),
     cost = tonumber(cost), burst = tonumber(burst)
-  })
+  }
+end
+
+-- What it does not have of its own a queue looks up in its settings; so they need not be copied for each call.
+local function settings_of(text)
+  local meta = meta_of(text)
+  return meta or remember_meta(text, {__index = text == '' and {weight = 1, aging = 0} or parse_conf(text)})
 end
 
 local function parse_state(text)
@@ -55,19 +63,16 @@ local function parse_state(text)
   })
 end
 
-local NO_CONF = {weight = 1, aging = 0}
 local NO_STATE = {v = 0, j = 0, tag = 0, plive = false, flows = 0, specs = ''}
 
 local function new_queue(name, conf, state)
-  local c = conf and (conf_of(conf) or parse_conf(conf)) or NO_CONF
   local s = state and (state_of(state) or parse_state(state)) or NO_STATE
   local q = {
-    name = name, conf = conf or nil, paused = c.paused, weight = c.weight, aging = c.aging, max_running = c.max_running,
-    max_queued = c.max_queued, hold = c.hold, lease = c.lease, count = c.count, cost = c.cost, burst = c.burst,
-    v = s.v, j = s.j, flows = s.flows, limited = s.limited, live = s.live, due = s.due, specs = s.specs,
+    name = name, v = s.v, j = s.j, flows = s.flows, limited = s.limited, live = s.live, due = s.due, specs = s.specs,
     plain = {code = '', plain = true, weight = 1, tag = s.tag, live = s.plive, exists = true},
-    fl = {}, read_texts = {}, touched = {}, stopped = {}, cnt = {}, sets = {}, started = 0
+    touched = NONE, stopped = NONE, cnt = {}, sets = {}, started = 0
   }
+  setmetatable(q, settings_of(conf or ''))
   if not state then q.born, q.dirty = home or next_queue_number(), true end
   return q
 end
@@ -81,8 +86,8 @@ function take_service(q, text)
   end
 end
 
--- service: read what they have served, too.
-function load_queues(names, service)
+-- service: read what they have served, too; number: the last number given to a task (next_seq).
+function load_queues(names, service, number)
   local keys, missing, each = {}, {}, service and 3 or 2
   for i = 1, #names do
     local name = names[i]
@@ -95,7 +100,15 @@ function load_queues(names, service)
   end
   for from = 1, #missing, 1200 do
     local n = min(1200, #missing - from + 1)
-    local got = redis.call('MGET', unpack(keys, each * (from - 1) + 1, each * (from - 1 + n)))
+    local got
+    if number and from == 1 and #missing <= 1200 then
+      keys[each * n + 1] = H .. 'seq'
+      got = redis.call('MGET', unpack(keys))
+      seq0 = tonumber(got[each * n + 1] or '0')
+      seq = seq0
+    else
+      got = redis.call('MGET', unpack(keys, each * (from - 1) + 1, each * (from - 1 + n)))
+    end
     for i = 1, n do
       local name, at = missing[from + i - 1], each * (i - 1)
       local q = new_queue(name, got[at + 1], got[at + 2])

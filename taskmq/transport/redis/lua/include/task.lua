@@ -24,8 +24,12 @@
 local T -- tasks by id; false: there is none
 local raw -- their records by id, as far as they were read; taken apart when somebody asks for the task
 local changed -- tasks to be written
-local seq, seq0 -- the last number given, and what it was before
-fresh[#fresh + 1] = function() T, raw, changed, seq, seq0 = {}, {}, {}, nil, nil end
+T, raw, changed = {}, {}, {}
+fresh[#fresh + 1] = function()
+  if next(T) then T = {} end
+  if next(raw) then raw = {} end
+  if changed[1] then changed = {} end
+end
 
 local two, eight, number, texts_in, parse, load_tasks, task, change, record, set, set_text
 do
@@ -46,11 +50,15 @@ function two(n)
   return digits
 end
 
+local begins, upper_of = '------', 0 -- the first six letters are mostly those of the last number
 function eight(n)
-  local upper = floor(n / 16777216)
-  local lower = n - upper * 16777216
-  local a, c = floor(upper / 4096), floor(lower / 4096)
-  return two(a) .. two(upper - a * 4096) .. two(c) .. two(lower - c * 4096)
+  local upper = floor(n / 4096)
+  if upper ~= upper_of then
+    local a, b = floor(upper / 16777216), floor(upper / 4096)
+    begins = two(a) .. two(b - a * 4096) .. two(upper - b * 4096)
+    upper_of = upper
+  end
+  return begins .. two(n - upper * 4096)
 end
 
 function number(digits)
@@ -66,7 +74,10 @@ end
 -- copied before a change.
 local colds
 local texts_of, remember_texts = kept(500)
-fresh[#fresh + 1] = function() colds = {} end
+colds = {}
+fresh[#fresh + 1] = function()
+  if next(colds) then colds = {} end
+end
 
 local function parse_cold(cold)
   local c = {}
