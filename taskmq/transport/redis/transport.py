@@ -22,6 +22,7 @@ bursts beyond 10^15 units would be rounded.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -75,7 +76,10 @@ class RedisTransport(RedisInspect):
     limitations: Mapping[str, str] = {}
 
     many = 50
-    """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
+    """From so many queues on a claim looks only at those known to have something; at all of them the first time.
+
+    Then the server is told their names once, as a set, and afterwards only the set's digest.
+    """
 
     def __init__(self, runner: Runner, namespace: str = "default", clock: Clock | None = None) -> None:
         """``clock`` overrides the server's clock in tests."""
@@ -113,17 +117,36 @@ class RedisTransport(RedisInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home=""))
+        return self._reserved(
+            params, self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home="")
+        )
+
+    def _reserved(self, params: Reserve, answer: Sequence[bytes]) -> Reserved:
+        """What a claim answered; asked again with all names when the server knows no set of this digest."""
+        if answer[0] == b"?":
+            args = self._reserve_args(params, params.queues, params.limit, named=True)
+            answer = self._run(RESERVE, *args, home="")
+        return reserved(answer)
 
     def _reserve_args(
-        self, params: Reserve, queues: Sequence[str], limit: int, plan: str = "", batch: str = ""
+        self,
+        params: Reserve,
+        queues: Sequence[str],
+        limit: int,
+        plan: str = "",
+        batch: str = "",
+        named: bool = False,
     ) -> list[Any]:
         pairs = params.handlers
-        known = False
+        look = 0
         if len(queues) >= self.many:
-            together = frozenset(queues)
-            known = together in self._seen
-            self._seen.add(together)
+            digest = self._seen.get(together := tuple(queues))
+            if digest is None:
+                self._seen[together] = _digest(together)
+            elif named:
+                look, queues = 1, (digest, *queues)
+            else:
+                look, queues = 2, (digest,)
         return [
             limit,
             params.lease,
@@ -131,7 +154,7 @@ class RedisTransport(RedisInspect):
             batch or secrets.token_hex(6),
             int(params.keys),
             -1 if pairs is None else len(pairs),
-            int(known),
+            look,
             plan,
             *(f"{handler}\0{version}" for handler, version in pairs or ()),
             *queues,
@@ -153,7 +176,7 @@ class RedisTransport(RedisInspect):
                 self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
             ]
         )
-        return accepted(settled), reserved(claimed)
+        return accepted(settled), self._reserved(reserve, claimed)
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
@@ -238,6 +261,11 @@ class RedisTransport(RedisInspect):
         if not self._runner.closed:
             self._wakeup.wake()
         self._runner.close()
+
+
+def _digest(queues: Sequence[str]) -> str:
+    """What names a set of queues."""
+    return hashlib.blake2b(msgspec.json.encode(sorted(set(queues))), digest_size=16).hexdigest()
 
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:

@@ -1,10 +1,11 @@
 -- Reserve: promotes, reaps and expires what is due in these queues, then claims the next tasks by the claim rule.
 --
 -- ARGV   3 limit, 4 lease, 5 worker (JSON), 6 batch (12 hex), 7 whether tasks with a limit may be taken,
---        8 number of (handler, version) pairs or -1 for all, 9 whether to look only at queues that are live, 10 plan: "" or,
+--        8 number of (handler, version) pairs or -1 for all, 9 "0", or which queues to look at only when they are live: "1" those
+--        named behind a digest, "2" those of the set of this digest, 10 plan: "" or,
 --        in a cluster, "peek" or "heads,followers,look,seen,served" (cluster.py), then the pairs as "handler\0version",
 --        then the queues
--- reply  "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
+-- reply  "?", "" if the digest is not known: say "1"; else "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
 --        and the claimed tasks' records (without a key) after an empty name
 --        peek: "1" if there is more to do, next due time or "", served, weight, the bands of the heads in their order,
 --        for each follower its head's position and a comma, "1" if heads wait to be parked
@@ -95,9 +96,20 @@ end
 local n, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 local pairs_given = tonumber(ARGV[8])
 local from = 11 + max(0, pairs_given)
-local names = {ARGV[from]}
-if #ARGV > from then names = without_repeats(ARGV, from) end
-if ARGV[9] == '1' then names = live_ones(names) end
+local names
+if ARGV[9] == '0' then
+  names = #ARGV == from and {ARGV[from]} or without_repeats(ARGV, from)
+else
+  if ARGV[9] == '1' then
+    names = without_repeats(ARGV, from + 1)
+    remember_set(ARGV[from], names)
+    names = live_ones(names)
+  else
+    names = live_of_set(ARGV[from])
+    if not names then return {'?', ''} end
+  end
+  table.sort(names, before)
+end
 load_queues(names, true)
 
 if #names == 1 and pairs_given < 0 and ARGV[7] == '1' and ARGV[9] == '0' and ARGV[10] == '' then
@@ -170,7 +182,7 @@ for i = 1, #candidates do
 end
 local next_due = #picks == 0 and when_next(names) or ''
 
-if ARGV[9] == '1' then
+if ARGV[9] ~= '0' then
   for i = 1, #names do
     sync(Q[names[i]])
     retire(Q[names[i]])

@@ -9,6 +9,8 @@
 --            read it: so without Lua claims do not spoil the transactions of others.
 -- live       SET of the queues that have something in line, owed or due. It may have more: only a claim from many queues
 --            looks at it, and takes out what it finds empty.
+-- set:<digest>  SET of the queues that somebody claims from again and again, if they are many: sent once, then called by the
+--            digest of their names. It says nothing else, so it may go at any time, and goes after a day.
 -- A spec is what a claim must be able to run: handler, version, with or without a limit. Numbered in specs:<q>.
 
 -- @include base
@@ -171,6 +173,20 @@ local function live_ones(names)
     if known[i] == 1 then found[#found + 1] = names[i] end
   end
   return found
+end
+
+-- The names of those queues of a set that have something to look at; nil: nobody knows the set. A thousand names in every
+-- call cost 0.5 ms, of which 10 live ones need 0.05.
+local function live_of_set(digest)
+  local key = P .. 'set:' .. digest
+  if redis.call('EXISTS', key) == 0 then return nil end
+  return redis.call('SINTER', P .. 'live', key)
+end
+
+local function remember_set(digest, names)
+  local key = P .. 'set:' .. digest
+  for from = 1, #names, 4000 do write('SADD', key, unpack(names, from, min(from + 3999, #names))) end
+  write('EXPIRE', key, '86400')
 end
 
 local DUE = {'delayed', 'retries', 'blocks', 'leases', 'expiring'}
