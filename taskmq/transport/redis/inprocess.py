@@ -43,7 +43,7 @@ REMEMBERED = 64
 
 Read = tuple[bytes, ...]
 
-_OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS"))
+_OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS", b"SINTER"))
 READS = _OF_MANY_KEYS | frozenset(
     {
         *(b"GET", b"HGET", b"HMGET", b"HGETALL", b"LLEN", b"SMISMEMBER", b"TIME"),

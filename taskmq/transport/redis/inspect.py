@@ -55,7 +55,7 @@ class RedisInspect:
         self._keys = Keys(self._prefix)
         self._clock = clock
         self._watching = Watching(runner)
-        self._seen: set[frozenset[str]] = set()
+        self._seen: dict[tuple[str, ...], str] = {}
         """Sets of many queues that were claimed from, so that each of those queues is there."""
 
     # ── how scripts are called ──
