@@ -99,9 +99,9 @@ def test_all_keys_of_a_queue_share_a_slot() -> None:
                 keys.log("01"),
                 keys.limits,
             ),
-            *(keys.partition(queue, b"{x}"), keys.partition(queue, b"}{"), keys.limit("{k}"), *keys.declared()),
+            *(keys.partition(queue, b"{x}"), keys.partition(queue, b"}{"), keys.limit("{k}"), *keys.declared),
         ]
-        assert slot_of(found) == key_slot(queue.encode())
+        assert slot_of(tuple(found)) == key_slot(queue.encode())
         assert len(set(found)) == len(found) - 1  # state is among the declared ones
 
 
@@ -512,7 +512,7 @@ def test_what_was_claimed_is_given_out_although_another_master_fails(store: Redi
 
     def fail(calls: Any, **options: Any) -> list[Any]:
         answers = each(calls, **options)
-        if calls[0].args[9].count(","):  # a plan, so it is the claim
+        if hasattr(calls[0], "script") and calls[0].args[9].count(","):  # a plan, so it is the claim
             answers[0] = TransportUnavailable("gone")
         return answers
 

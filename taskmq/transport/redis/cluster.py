@@ -4,9 +4,9 @@ Inside a queue nothing differs from a single server: the same scripts, one slot 
 do, since it sees one queue only:
 
 Claiming from several queues
-    Look at all of them, choose with the one rule, claim (peeked.py): two round trips whatever the number of queues,
-    because the nodes are asked together. What is due enters its line when it is looked at, so work is found with no
-    maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
+    Look at all of them (looks.py), choose with the one rule (peeked.py), claim: two round trips whatever the number of
+    queues, because the nodes are asked together. What is due enters its line when it is looked at, so work is found
+    with no maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
 Publishing to several queues
     All or none within a queue. A conflict or a full queue refuses its own tasks only, and the error says what was
     stored.
@@ -50,7 +50,9 @@ from taskmq.transport.group import Call as Wish
 from taskmq.transport.redis import records
 from taskmq.transport.redis.inspect import PURGE, REPLAY
 from taskmq.transport.redis.keys import Keys
-from taskmq.transport.redis.nodes import Cluster
+from taskmq.transport.redis.looks import Look, Looks
+from taskmq.transport.redis.looks import Wish as Asked
+from taskmq.transport.redis.nodes import Cluster, all_or_error
 from taskmq.transport.redis.peeked import Peeked, choose_from, plans
 from taskmq.transport.redis.scripts import Call, script
 from taskmq.transport.redis.transport import (
@@ -106,6 +108,7 @@ class RedisClusterTransport(RedisTransport):
         super().__init__(runner, namespace, clock)
         self._cluster = runner
         self._keys_of: dict[str, Keys] = {}
+        self._looks = Looks(self._at, clock)
         self._enlisted: set[str] = set()
         """Queues that this object has seen in the index of queues, or put there."""
         self._queue_of: dict[str, str] = {}
@@ -165,24 +168,26 @@ class RedisClusterTransport(RedisTransport):
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        replies = self._each(calls, again=again)
-        _raise_first(replies)
-        return replies
+        return list(all_or_error(self._each(calls, again=again)))
 
-    def _each(self, calls: Sequence[Call], *, again: bool = False, hasty: int = 0) -> list[Any]:
-        """Replies, and errors in the place of those that there are none of (nodes.py)."""
-        homes = [self._home_of(call) for call in calls]
-        self._enlist({home for home, call in zip(homes, calls, strict=True) if call.script.writes} - self._enlisted)
-        answers = self._cluster.each(calls, again=again, hasty=hasty)
-        done = [
-            (home, answer) for home, answer in zip(homes, answers, strict=True) if not isinstance(answer, Exception)
-        ]
-        self._enlist({home for home, (_, _, begun) in done if begun})
-        self._push({home: woken for home, (_, woken, _) in done if woken})
-        return [answer if isinstance(answer, Exception) else answer[0] for answer in answers]
-
-    def _home_of(self, call: Call) -> str:
-        return call.keys[0][len(self._prefix.encode()) + 1 : -len(b"}:state")].decode()
+    def _each(self, wishes: Sequence[Asked], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """The replies of scripts and of commands in between, and errors instead of those that fail (nodes.py)."""
+        self._enlist({wish.home for wish in wishes if isinstance(wish, Call) and wish.script.writes} - self._enlisted)
+        answers = self._cluster.each(wishes, again=again, hasty=hasty)
+        begun: set[str] = set()
+        woken: dict[str, int] = {}
+        for i, wish in enumerate(wishes):
+            if isinstance(wish, Call) and not isinstance(answers[i], Exception):
+                answers[i], waiters, new = answers[i]
+                if waiters:
+                    woken[wish.home] = waiters
+                if new:
+                    begun.add(wish.home)
+        if begun:
+            self._enlist(begun)
+        if woken:
+            self._push(woken)
+        return answers
 
     def _enlist(self, queues: set[str]) -> None:
         """Add queues to the index: before they are used first, and again if somebody has deleted them meanwhile."""
@@ -197,11 +202,10 @@ class RedisClusterTransport(RedisTransport):
         for queue, count in woken.items():
             tokens = self._wakeup.list_of(queue)
             commands += [("RPUSH", tokens, *["1"] * count), ("LTRIM", tokens, 0, TOKENS - 1)]
-        if commands:
-            try:
-                self._runner.commands(commands)
-            except (OutcomeUnknown, TransportUnavailable):
-                pass  # who waits looks by himself every second
+        try:
+            self._runner.commands(commands)
+        except (OutcomeUnknown, TransportUnavailable):
+            pass  # who waits looks by himself every second
 
     # ── the hot path ──
 
@@ -218,7 +222,7 @@ class RedisClusterTransport(RedisTransport):
             errors: list[Exception] = []
             for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
                 try:
-                    _raise_first([answer])
+                    all_or_error([answer])
                     mine = receipts([call.wish[i] for i in part], answer)
                 except TaskMQError as refusal:
                     errors.append(refusal)
@@ -239,84 +243,120 @@ class RedisClusterTransport(RedisTransport):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._claim(params, None)
+        return self.settle_and_reserve(Settle(items=[]), params)[1]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
-        return self.settle_and_reserve(params, None)[0]
+        parts = _by_queue([item.delivery for item in params.items])
+        return _settled(params, parts, self._replies(self._settle_calls(params, parts)))
 
-    def settle_and_reserve(self, settle: Settle, reserve: Reserve | None) -> tuple[list[bool], Any]:
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both; the looks at the queues travel with what is settled."""
-        by_queue = _by_queue([item.delivery for item in settle.items])
-        calls = [
-            self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
-            for queue, part in by_queue.items()
-        ]
-        looks = [] if reserve is None else self._looks(reserve, reserve.limit)
-        replies = self._each([*calls, *looks], hasty=len(looks) if len(looks) > 1 else 0)
-        _raise_first(replies[: len(calls)])
-        answers: list[bool] = [False] * len(settle.items)
-        for part, reply in zip(by_queue.values(), replies, strict=False):
-            for i, answer in zip(part, accepted(reply), strict=True):
-                answers[i] = answer
-        return answers, None if reserve is None else self._claim(reserve, replies[len(calls) :])
+        parts = _by_queue([item.delivery for item in settle.items])
+        calls = self._settle_calls(settle, parts)
+        queues = list(dict.fromkeys(reserve.queues))
+        looks = [self._look(reserve, queue, reserve.limit, alone=len(queues) == 1) for queue in queues]
+        wishes = _wishes(looks)
+        replies = self._each([*calls, *wishes], hasty=len(wishes) if len(looks) > 1 else 0)
+        answers = _settled(settle, parts, all_or_error(replies[: len(calls)]))
+        try:
+            if len(looks) == 1:
+                return answers, self._claimed(reserved(all_or_error(replies)[-1]))
+            return answers, self._claim(reserve, looks, replies[len(calls) :])
+        except (OutcomeUnknown, TransportUnavailable):
+            if not calls:
+                raise
+            return answers, Reserved(deliveries=[], more=True)  # what was settled must be told
 
-    def _looks(self, params: Reserve, n: int) -> list[Call]:
-        """What a claim begins with: a look at each queue, or the claim itself when there is only one."""
-        queues = list(dict.fromkeys(params.queues))
-        how = "peek" if len(queues) > 1 else ""
-        return [self._claim_call(params, queue, n, how) for queue in queues]
+    def _settle_calls(self, settle: Settle, parts: Mapping[str, Sequence[int]]) -> list[Call]:
+        return [
+            self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
+            for queue, part in parts.items()
+        ]
+
+    def _look(self, params: Reserve, queue: str, n: int, *, alone: bool = False, simple: bool = True) -> Look:
+        """What a claim begins with: a look at the queue, or the claim itself when it is the only one."""
+        if simple and not alone and params.handlers is None and params.keys:
+            look = self._looks.simple(self._home(queue), n)
+            if look is not None:
+                return look
+        return Look(queue, [self._claim_call(params, queue, n, "" if alone else "peek")], 0)
 
     def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
-        args = self._reserve_args(params, (queue,), n, plan, batch)
+        args = [*self._claim_args(params, n, plan=plan, batch=batch), queue]
         return self._call(RESERVE, *args, home=self._home(queue))
 
-    def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
-        queues = list(dict.fromkeys(params.queues))
-        if len(queues) <= 1:
-            (answer,) = looks or self._each(self._looks(params, params.limit))
-            _raise_first([answer])
-            return self._claimed(reserved(answer))
+    def _claim(self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any]) -> Reserved:
         deliveries: list[Any] = []
-        more, dues = False, []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
+        more, due, left, hasty = False, None, params.limit, True
         errors: list[Exception] = []
-        hasty = True
         for _ in range(ROUNDS):
-            left = params.limit - len(deliveries)
-            if looks is None:
-                calls = self._looks(params, left)
-                looks = self._each(calls, hasty=len(calls) if hasty else 0)
-            errors = [look for look in looks if isinstance(look, Exception)]
-            seen = {name: look for name, look in zip(queues, looks, strict=True) if not isinstance(look, Exception)}
-            peeked = [Peeked(name, look) for name, look in seen.items() if len(look) > 2]
-            more = any(look[0] == b"1" for look in seen.values())
-            dues = [int(look[1]) for look in seen.values() if look[1]]
+            peeked, more, due, errors = self._read(params, looks, replies, left)
             picks = choose_from(peeked, left)
             told = plans(peeked, picks, left)
-            if not told and errors and hasty:  # nothing else to do than to wait for them
-                looks, hasty = None, False
-                continue
             if not told:
-                break
+                if not any(look.lines for look in looks) and not (errors and hasty):
+                    break
+                hasty = hasty and not errors  # nothing else to do than to wait for them
+                looks = [self._look(params, look.queue, left, simple=False) for look in looks]
+                replies = self._ask(looks, hasty=hasty)
+                continue  # nothing is in line: what is due, and when?
             calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
-            replies = dict(zip(told, self._each(calls), strict=True))
-            errors += [reply for reply in replies.values() if isinstance(reply, Exception)]
-            answers = {name: reserved(reply) for name, reply in replies.items() if not isinstance(reply, Exception)}
-            more = more or any(answer.more for answer in answers.values())
-            given = {name: iter(answers[name].deliveries if name in answers else ()) for name in replies}
+            answers = dict(zip(told, self._each(calls), strict=True))
+            errors += [answer for answer in answers.values() if isinstance(answer, Exception)]
+            claimed = {name: reserved(answer) for name, answer in answers.items() if not isinstance(answer, Exception)}
+            more = more or any(answer.more for answer in claimed.values())
+            given = {name: iter(claimed[name].deliveries if name in claimed else ()) for name in told}
             found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
             deliveries += found
+            left -= len(found)
             if len(found) == len(picks) or errors:
                 break
-            looks = None
+            looks = [self._look(params, look.queue, left) for look in looks]
+            replies = self._ask(looks)
         else:
             more = True
         if not deliveries:  # what was claimed elsewhere must not wait for the end of its leases
-            _raise_first(errors)
-        return self._claimed(
-            Reserved(deliveries=deliveries, more=more, next_due=min(dues) if dues and not deliveries else None)
-        )
+            all_or_error(errors)
+        return self._claimed(Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due))
+
+    def _ask(self, looks: Sequence[Look], *, hasty: bool = True) -> list[Any]:
+        """What the looks are answered; while some are, nobody waits for a master in trouble."""
+        wishes = _wishes(looks)
+        return self._each(wishes, hasty=len(wishes) if hasty else 0)
+
+    def _read(
+        self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any], n: int
+    ) -> tuple[list[Peeked], bool, int | None, list[Exception]]:
+        """What the queues would give, whether there is more to do in them, when something falls due, and errors."""
+        peeked: list[Peeked | None] = []
+        scripts: list[tuple[int, Look]] = []
+        said: list[Sequence[bytes]] = []
+        errors: list[Exception] = []
+        at = 0
+        for look in looks:
+            answers, at = replies[at : at + len(look.wishes)], at + len(look.wishes)
+            if failed := [answer for answer in answers if isinstance(answer, Exception)]:
+                errors += failed
+            elif look.lines:
+                peeked.append(self._looks.of_lines(look, answers, n))
+                if peeked[-1] is None:
+                    scripts.append((len(peeked) - 1, self._look(params, look.queue, n, simple=False)))
+            else:
+                said.append(answers[0])
+                peeked.append(self._looks.of_script(look.queue, answers[0]))
+        if scripts:
+            answered = self._ask([look for _, look in scripts])
+            for (i, look), answer in zip(scripts, answered, strict=True):
+                if isinstance(answer, Exception):
+                    errors.append(answer)
+                    continue
+                said.append(answer)
+                peeked[i] = self._looks.of_script(look.queue, answer)
+        dues = [int(answer[1]) for answer in said if answer[1]]
+        more = any(answer[0] == b"1" for answer in said)
+        return [queue for queue in peeked if queue is not None], more, min(dues, default=None), errors
 
     def _claimed(self, found: Reserved) -> Reserved:
         for delivery in found.deliveries:
@@ -415,10 +455,17 @@ def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
     return found
 
 
-def _raise_first(replies: Iterable[Any]) -> None:
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
+def _wishes(looks: Sequence[Look]) -> list[Asked]:
+    return [wish for look in looks for wish in look.wishes]
+
+
+def _settled(settle: Settle, parts: Mapping[str, Sequence[int]], replies: Sequence[bytes]) -> list[bool]:
+    """What became of each delivery, in the order in which they were given."""
+    answers = [False] * len(settle.items)
+    for part, reply in zip(parts.values(), replies, strict=True):
+        for i, answer in zip(part, accepted(reply), strict=True):
+            answers[i] = answer
+    return answers
 
 
 def _with_news(errors: Sequence[Exception], stored: Sequence[str]) -> Exception:

@@ -206,7 +206,7 @@ class Server:
 
     def script_command(self, call: Call, way: Way = "library") -> Command:
         """The command that runs a script."""
-        script, args, keys = call
+        script, args, keys, _ = call
         if way == "whole":
             return ("EVAL", script.text, len(keys), *keys, *args)
         if self._functions and way == "library":

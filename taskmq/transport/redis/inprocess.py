@@ -160,8 +160,7 @@ class ClusterInProcess(Cluster):
         self._engine = Engine()
 
     def _answer(self, steps: Sequence[Step], again: bool) -> None:
-        """Run scripts one after another, each on its node."""
-        super()._answer([step for step in steps if step.call is None], again)
+        """Run scripts one after another, each on its node; then the commands, which may come to see what they did."""
         for step in steps:
             if step.call is None:
                 continue
@@ -171,6 +170,7 @@ class ClusterInProcess(Cluster):
                 step.reply = redirected.reply
             except TaskMQError as error:
                 step.reply = error
+        super()._answer([step for step in steps if step.call is None], again)
 
     def _redirected(self, step: Step) -> bool:
         """Go where a node said; but a script that reads here and there waits until its slot has moved."""

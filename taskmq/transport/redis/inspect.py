@@ -64,7 +64,7 @@ class RedisInspect:
         return [self._prefix, 0 if self._clock is None else self._clock.now(), *args]
 
     def _call(self, which: Script, *args: Any, home: str) -> Call:
-        return Call(which, self._args(args), self._at(home).declared())
+        return Call(which, self._args(args), self._at(home).declared, home)
 
     def _run(self, which: Script, *args: Any, home: str, again: bool = False) -> Any:
         return self._replies([self._call(which, *args, home=home)], again=again)[0]

@@ -59,10 +59,8 @@ class Keys:
         self._start = f"{prefix}{{{home}}}:".encode() if home else self.prefix
         self.queues = self.prefix + b"queues"
         self.limits = self._start + b"limits"
-
-    def declared(self) -> tuple[bytes, ...]:
+        self.declared: tuple[bytes, ...] = (self._start + b"state", self._start + b"nothing") if home else ()
         """What a script is called with: nothing, or in a cluster a key that says where, and one that never exists."""
-        return (self._start + b"state", self._start + b"nothing") if self._home else ()
 
     def is_own(self, key: bytes) -> bool:
         """Whether a key is of this prefix; not of a longer one, nor another program's that begins alike."""

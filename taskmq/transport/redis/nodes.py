@@ -31,6 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -133,14 +134,17 @@ class Cluster:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts, each in the slot of its keys; those of one slot run in this order."""
-        return _all_or_error(self.each(calls, again=again))
+        return list(all_or_error(self.each(calls, again=again)))
 
-    def each(self, calls: Sequence[Call], *, again: bool = False, hasty: int = 0) -> list[Any]:
-        """The same, but an error stands where the reply would be: what others did is done.
+    def each(self, wishes: Sequence[Call | tuple[int, Command]], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """The replies of scripts, and of commands in the slots that are given; those of one slot run in this order.
 
-        For the last ``hasty`` of them nobody waits while another one has been answered.
+        An error stands where the reply would be: what others did is done. For the last ``hasty`` of them nobody waits
+        while another one has been answered.
         """
-        steps = [Step(slot_of(call.keys), call=call) for call in calls]
+        steps = [
+            Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
+        ]
         return self._run(steps, again, steps[len(steps) - hasty :])
 
     def command(self, *command: bytes | str | int | float) -> Any:
@@ -149,7 +153,7 @@ class Cluster:
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """The replies of several commands."""
-        return _all_or_error(self._run([Step(_slot_of_command(command), command) for command in commands], True))
+        return list(all_or_error(self._run([Step(_slot_of_command(command), command) for command in commands], True)))
 
     def block(self, command: Command) -> None:
         """Send a command that waits, and wait. Returns early when its slot has another master now."""
@@ -418,7 +422,7 @@ def unconfirmed(settings: Settings, count: Any) -> OutcomeUnknown:
     )
 
 
-def _all_or_error(replies: list[Any]) -> list[Any]:
+def all_or_error(replies: Sequence[Any]) -> Sequence[Any]:
     """The replies; raises the first error among them."""
     for reply in replies:
         if isinstance(reply, Exception):
@@ -426,7 +430,8 @@ def _all_or_error(replies: list[Any]) -> list[Any]:
     return replies
 
 
-def slot_of(keys: Sequence[bytes]) -> int:
+@lru_cache(maxsize=4096)
+def slot_of(keys: tuple[bytes, ...]) -> int:
     """The one slot of these keys; raises TransportError if there are several."""
     slots = {key_slot(key) for key in keys}
     if len(slots) != 1:
@@ -439,7 +444,7 @@ def _slot_of_command(command: Command) -> int | None:
     if name in _OF_NO_KEY:
         return None
     keys = command[1:-1] if name == "BLPOP" else command[1:] if name in _OF_MANY_KEYS else command[1:2]
-    return slot_of([key if isinstance(key, bytes) else str(key).encode() for key in keys])
+    return slot_of(tuple(key if isinstance(key, bytes) else str(key).encode() for key in keys))
 
 
 def _masters(shards: Sequence[Any], host: str) -> list[Address | None]:

@@ -42,11 +42,15 @@ class Script(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua)."""
+    """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua).
+
+    ``home``  whose slot that is
+    """
 
     script: Script
     args: Sequence[Any]
-    keys: Sequence[bytes] = ()
+    keys: tuple[bytes, ...] = ()
+    home: str = ""
 
 
 class Library(NamedTuple):

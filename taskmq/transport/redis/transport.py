@@ -113,17 +113,21 @@ class RedisTransport(RedisInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home=""))
+        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues), home=""))
 
-    def _reserve_args(
-        self, params: Reserve, queues: Sequence[str], limit: int, plan: str = "", batch: str = ""
-    ) -> list[Any]:
-        pairs = params.handlers
+    def _reserve_args(self, params: Reserve, queues: Sequence[str]) -> list[Any]:
         known = False
         if len(queues) >= self.many:
             together = frozenset(queues)
             known = together in self._seen
             self._seen.add(together)
+        return [*self._claim_args(params, params.limit, known=known), *queues]
+
+    def _claim_args(
+        self, params: Reserve, limit: int, *, known: bool = False, plan: str = "", batch: str = ""
+    ) -> list[Any]:
+        """The arguments of a claim (``lua/reserve.lua``), but for the queues at their end."""
+        pairs = params.handlers
         return [
             limit,
             params.lease,
@@ -134,7 +138,6 @@ class RedisTransport(RedisInspect):
             int(known),
             plan,
             *(f"{handler}\0{version}" for handler, version in pairs or ()),
-            *queues,
         ]
 
     def settle(self, params: Settle) -> list[bool]:
@@ -150,7 +153,7 @@ class RedisTransport(RedisInspect):
         settled, claimed = self._replies(
             [
                 self._call(SETTLE, *records.settlements(settle.items), home=""),
-                self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
+                self._call(RESERVE, *self._reserve_args(reserve, reserve.queues), home=""),
             ]
         )
         return accepted(settled), reserved(claimed)

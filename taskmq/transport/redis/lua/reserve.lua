@@ -7,7 +7,8 @@
 -- reply  "1" if the claim stopped early, next due time or "", then for each queue that gave: name, lease, aging ("1"),
 --        and the claimed tasks' records (without a key) after an empty name
 --        peek: "1" if there is more to do, next due time or "", served, weight, the bands of the heads in their order,
---        for each follower its head's position and a comma, "1" if heads wait to be parked
+--        for each follower its head's position and a comma, "1" if heads wait to be parked, number of lines if it has
+--        neither partitions nor limits, else 0 (looks.py)
 -- atomic: one script chooses queue and flow, and marks the tasks
 
 -- @include commit
@@ -110,7 +111,7 @@ local function peek()
   local q = Q[names[1]]
   return {
     more and '1' or '0', #picks == 0 and when_next() or '', format('%.17g', q.served), I(q.weight), concat(bands),
-    concat(followers), parked_now > 0 and '1' or '0'
+    concat(followers), parked_now > 0 and '1' or '0', q.flows == 0 and not q.limited and I(#q.specs) or '0'
   }
 end
 
