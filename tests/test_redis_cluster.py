@@ -31,6 +31,7 @@ from taskmq.transport.redis.cluster import RedisClusterTransport
 from taskmq.transport.redis.connection import Settings
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.nodes import Cluster, Step, slot_of
+from taskmq.transport.redis.scripts import script
 from taskmq.transport.registry import open_store
 
 QUEUES = tuple(f"q{number}" for number in range(12))
@@ -277,21 +278,26 @@ def test_a_dead_letter_moves_to_another_masters_queue(url: str, store: RedisClus
     other.close()
 
 
-@pytest.mark.parametrize("stop", ["arrive", "purge"])
-def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClusterTransport, stop: str) -> None:
-    """A crash between the steps of a move loses nothing and doubles nothing; the next replay ends it."""
-    task_id = _dead(store, "q0")
+def _interrupted(store: RedisClusterTransport, task_id: str, queue: str, stop: str) -> None:
+    """A replay into another queue that ends before this step: "arrive" there, or "leave" here."""
     run = store._run
 
     def crash(which: Any, *args: Any, **options: Any) -> Any:
-        if which.name == stop:
+        if which.name == stop or (stop == "leave" and which.name == "depart" and args[2] == ""):
             raise KeyboardInterrupt
         return run(which, *args, **options)
 
     store._run = crash  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        store.replay([task_id], "q1")
+        store.replay([task_id], queue)
     store._run = run  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("stop", ["arrive", "leave"])
+def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClusterTransport, stop: str) -> None:
+    """A crash between the steps of a move loses nothing and doubles nothing; the next replay ends it."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", stop)
     (task,) = store.get([task_id])
     assert task is not None
     assert task.state is (TaskState.FAILED if stop == "arrive" else TaskState.QUEUED)
@@ -301,6 +307,40 @@ def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClu
     assert store.stats(["q0"])[0].dead == (0 if stop == "arrive" else 1)
     assert settle(store, deliveries) == [True]
     assert store.replay([task_id]) == [False]
+
+
+def test_what_a_move_left_behind_is_replayed_from_where_the_task_died_last(store: RedisClusterTransport) -> None:
+    """After an interrupted move the task died again: the replay takes that life, with all its attempts."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert store.settle(Settle(items=[Settlement(claim(store, 1, "q1")[0], Dead("failed", "E: again"), 0)])) == [True]
+    assert store.replay([task_id], "q0") == [True]
+    (task,) = store.get([task_id])
+    assert task is not None
+    assert (task.queue, task.state, task.replays, len(task.attempts)) == ("q0", TaskState.QUEUED, 2, 2)
+    assert settle(store, claim(store, 9, "q0", "q1")) == [True]
+
+
+def test_a_late_step_of_a_move_deletes_no_later_life(store: RedisClusterTransport) -> None:
+    """One operator moves a dead letter there and is slow to clear up; another moves it back meanwhile: it stays."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert store.settle(Settle(items=[Settlement(claim(store, 1, "q1")[0], Dead("failed", "E: again"), 0)])) == [True]
+    assert store.replay([task_id], "q0") == [True]
+    store._run(script("depart"), "q0", task_id, "", 0, home="q0")  # the first one's last step, at last
+    assert [delivery.id for delivery in claim(store, 9, "q0", "q1")] == [task_id]
+
+
+def test_a_moved_task_that_has_ended_does_not_run_again(store: RedisClusterTransport, clock: FakeClock) -> None:
+    """What an interrupted move left behind outlives the record of the task's success, and is no dead letter."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert settle(store, claim(store, 1, "q1")) == [True]
+    clock.advance(2 * 86_400)
+    store.maintain(Maintain())
+    assert store.replay([task_id]) == [False]
+    assert store.replay([task_id], "q1") == [False]
+    assert claim(store, 9, "q0", "q1") == []
 
 
 # ── the rest ──
@@ -512,7 +552,7 @@ def test_what_was_claimed_is_given_out_although_another_master_fails(store: Redi
 
     def fail(calls: Any, **options: Any) -> list[Any]:
         answers = each(calls, **options)
-        if calls[0].args[9].count(","):  # a plan, so it is the claim
+        if hasattr(calls[0], "script") and calls[0].args[9].count(","):  # a plan, so it is the claim
             answers[0] = TransportUnavailable("gone")
         return answers
 

@@ -17,8 +17,8 @@ Waking
     in each queue for a while, and whatever makes work eligible there says so in its reply if it found the mark; then
     its caller pushes. So nobody pushes while all are busy, and a push that is lost costs a second at most.
 Replay into another queue
-    The record moves to another slot: it is marked with where it goes, then added there, then deleted here. It is
-    claimable only there; a crash in between leaves it dead here, and the next replay of it goes on with the same move.
+    The record moves to another slot: it is marked with where it goes, then added there, then deleted here (depart.lua).
+    It is claimable only there; a crash in between leaves it dead here, and the next replay goes on with the same move.
 Finding a task by its id
     Its handle does not say which queue it is in. What this object published or claimed it remembers for a while;
     otherwise it asks all queues, one round trip.
@@ -48,7 +48,7 @@ from taskmq.transport.base import (
 )
 from taskmq.transport.group import Call as Wish
 from taskmq.transport.redis import records
-from taskmq.transport.redis.inspect import PURGE, REPLAY
+from taskmq.transport.redis.inspect import REPLAY
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.looks import Look, Looks
 from taskmq.transport.redis.nodes import Cluster
@@ -140,13 +140,17 @@ class RedisClusterTransport(RedisTransport):
             i: queue for i, task_id in enumerate(task_ids) if (queue := recent.get(task_id) or before.get(task_id))
         }
         found = self._look_for(task_ids, list(remembered.items()))
-        dead = [(i, queue) for i, (queue, state) in found.items() if state == DEAD]
-        texts = self._commands([("GET", self._at(queue).task(task_ids[i])) for i, queue in dead])
-        moving = {i for (i, _), text in zip(dead, texts, strict=True) if text is None or records.moves(text)}
-        unsure = [i for i in range(len(task_ids)) if i not in found or i in moving]
-        if unsure:
+        left: set[tuple[int, str]] = set()  # copies of what moves, or has moved, to another queue: the last choice
+        for _ in range(2):
+            dead = [(i, queue) for i, (queue, state) in found.items() if state == DEAD]
+            texts = self._commands([("GET", self._at(queue).task(task_ids[i])) for i, queue in dead])
+            left |= {of for of, text in zip(dead, texts, strict=True) if text is None or records.moves(text)}
+            unsure = [i for i in range(len(task_ids)) if i not in found or (i, found[i][0]) in left]
+            if not unsure:
+                break
             queues = self._queues()
-            found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
+            asked = [(i, queue) for i in unsure for queue in queues if (i, queue) not in left]
+            found.update(self._look_for(task_ids, asked))
         return [found[i][0] if i in found else None for i in range(len(task_ids))]
 
     def _look_for(self, task_ids: Sequence[str], where: Sequence[tuple[int, str]]) -> dict[int, tuple[str, bytes]]:
@@ -414,15 +418,15 @@ class RedisClusterTransport(RedisTransport):
 
     def _move(self, task_id: str, home: str, queue: str) -> bool:
         """Replay a dead letter into another queue, or go on where an earlier try was interrupted."""
-        target = self._home(queue)
-        answer = self._run(DEPART, home, task_id, target, home=home, again=True)
+        answer = self._run(DEPART, home, task_id, self._home(queue), "", home=home, again=True)
         if not answer:
             return False
-        target, record, log = answer[0].decode(), answer[1], answer[2]
-        self._run(ARRIVE, target, task_id, record, log, home=target, again=True)
-        self._run(PURGE, task_id, home=home, again=True)
-        self._remember(target, (task_id,))
-        return True
+        target, record, log, life, end = answer
+        to = target.decode()
+        arrived = self._run(ARRIVE, to, task_id, record, log, life, end, home=to, again=True)
+        self._run(DEPART, home, task_id, "", life, home=home, again=True)
+        self._remember(to, (task_id,))
+        return bool(arrived) or self.replay([task_id], queue)[0]  # what was there: an earlier move, ended just now
 
     def delete_queue(self, queue: str) -> bool:
         """Forget a queue that has no unfinished tasks."""

@@ -28,7 +28,7 @@ ALONE = ("queues", "live", "limits", "seq", "workers")
 NAMED = (
     *("t", "log", "part", "key", "parked", "limit", "lock", "wake", "line", "turns"),
     *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
-    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting", "set"),
+    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting", "moved", "set"),
 )
 """The fixed words behind the prefix: those that are all, and those behind which a name follows."""
 _OURS = re.compile(

@@ -137,12 +137,13 @@ class Cluster:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts, each in the slot of its keys; those of one slot run in this order."""
-        return _all_or_error(self.each(calls, again=again))
+        return list(all_or_error(self.each(calls, again=again)))
 
     def each(self, wishes: Sequence[Wish], *, again: bool = False, hasty: int = 0) -> list[Any]:
         """The same, and commands between them; an error stands where the reply would be: what others did is done.
 
-        For the last ``hasty`` of them nobody waits while another one has been answered.
+        An error stands where the reply would be: what others did is done. For the last ``hasty`` of them nobody waits
+        while another one has been answered.
         """
         steps = [
             Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
@@ -155,7 +156,7 @@ class Cluster:
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """The replies of several commands."""
-        return _all_or_error(self._run([Step(_slot_of_command(command), command) for command in commands], True))
+        return list(all_or_error(self._run([Step(_slot_of_command(command), command) for command in commands], True)))
 
     def block(self, command: Command) -> None:
         """Send a command that waits, and wait. Returns early when its slot has another master now."""
@@ -424,7 +425,7 @@ def unconfirmed(settings: Settings, count: Any) -> OutcomeUnknown:
     )
 
 
-def _all_or_error(replies: list[Any]) -> list[Any]:
+def all_or_error(replies: Sequence[Any]) -> Sequence[Any]:
     """The replies; raises the first error among them."""
     for reply in replies:
         if isinstance(reply, Exception):
