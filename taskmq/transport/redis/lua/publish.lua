@@ -53,7 +53,7 @@ local function holder_of(key, q, id, digest_and_life, in_batch)
 end
 
 -- Tasks of one spec and priority that have nothing more to them: straight into their line, a member at a time into `set`,
--- or, where nobody looks at the line any more, into the command itself (that saves a quarter of a task's time).
+-- or, where nobody looks at the line any more, into the command itself (that saves a seventh of the Lua).
 local function stand_plainly(kind, id, blob, created, digits)
   local q, place_in_line = kind.q, kind.prio .. digits .. kind.specx
   local s = q.aging > 0 and now - kind.prio * q.aging or kind.base + seq

@@ -61,12 +61,16 @@ function eight(n)
   return begins .. two(n - upper * 4096)
 end
 
+local numbers_of = {} -- of two digits, as they are needed
 function number(digits)
-  local n = 0
+  local n = numbers_of[digits]
+  if n then return n end
+  n = 0
   for i = 1, #digits do
     local b = byte(digits, i)
     n = n * 64 + (b > 96 and b - 59 or b == 95 and 37 or b > 64 and b - 54 or b > 47 and b - 47 or 0)
   end
+  if #digits == 2 then numbers_of[digits] = n end
   return n
 end
 
