@@ -28,10 +28,10 @@ from taskmq.queue import Partition
 from taskmq.testing.sql_servers import PostgresServer, postgres_server
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
+from taskmq.transport.sql.fragments import claimable
 from taskmq.transport.sql.postgresql import hot
-from taskmq.transport.sql.postgresql.connection import CLAIMABLE
 from taskmq.transport.sql.postgresql.settings import PLANS
-from taskmq.transport.sql.postgresql.words import NEXT_DUE
+from taskmq.transport.sql.postgresql.words import COUNTS, NEXT_DUE, WORDS
 
 READY, LATER, PARTITIONS = 150_000, 100_000, 50_000
 
@@ -140,7 +140,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any] | tuple[Any, ...], str]] = {
     "what is due": (hot.DUE_TASKS, (1, 0, 10), "ix_taskmq_tasks_due"),
     "what has expired": (hot.EXPIRED, (1, 0, 10), "ix_taskmq_tasks_expiry"),
     "tasks that a settlement holds": (hot.BY_SEQ, ("{1,2}", "default"), "taskmq_tasks_pkey"),
-    "a look for work": (CLAIMABLE, {"namespace": "default", "names": ["plain"], "now": 0}, "ix_taskmq_tasks_line"),
+    "a look for work": (
+        WORDS.text(claimable(COUNTS)),
+        {"namespace": "default", "names": ["plain"], "now": 0},
+        "ix_taskmq_tasks_line",
+    ),
     "the next due time": (NEXT_DUE, {"namespace": "default", "names": ["plain"], "now": 0}, "ix_taskmq_tasks_due"),
 }
 

@@ -106,6 +106,9 @@ class Rare:
     take_lock_text: ClassVar[str] = TAKE_LOCK
     write_worker_text: ClassVar[str] = WRITE_WORKER
     pause_text: ClassVar[str] = PAUSE
+    also_of_queue: ClassVar[tuple[str, ...]] = ()
+    also_of_namespace: ClassVar[tuple[str, ...]] = ()
+    """What an engine keeps beside the common tables."""
 
     def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a statement."""
@@ -211,7 +214,7 @@ class Rare:
             return False
         for table in self.words.counts:
             self._tell(f"DELETE FROM {table} {_COUNTS_OF}", queue=queue_id)
-        for statement in DELETE_QUEUE:
+        for statement in (*DELETE_QUEUE, *self.also_of_queue):
             self._tell(statement, queue=queue_id)
         return True
 
@@ -223,5 +226,5 @@ class Rare:
         )
         for table in self.words.counts:
             self._tell(f"DELETE FROM {table} WHERE {_OF_HANDLERS}", namespace=self.namespace)
-        for statement in FLUSH:
+        for statement in (*FLUSH, *self.also_of_namespace):
             self._tell(statement, namespace=self.namespace, scope=f"{self.namespace}:")
