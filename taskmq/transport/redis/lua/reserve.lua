@@ -76,6 +76,14 @@ local function peek(names, candidates, n, more)
   }
 end
 
+local function plan_of(text)
+  local heads, followers, look, seen, served = match(text, '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
+  return heads and {
+    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
+    served = tonumber(served)
+  }
+end
+
 -- Take out of `live` what has nothing to look at.
 local function retire(q)
   if not q.live or q.due or next_start_at(q) then return end
@@ -112,8 +120,9 @@ else
 end
 load_queues(names, true)
 
-if #names == 1 and pairs_given < 0 and ARGV[7] == '1' and ARGV[9] == '0' and ARGV[10] == '' then
-  local reply = claim_line(Q[names[1]], n, ARGV[5], ARGV[6], lease)
+local plan = plan_of(ARGV[10])
+if #names == 1 and pairs_given < 0 and ARGV[7] == '1' and ARGV[9] == '0' and ARGV[10] ~= 'peek' then
+  local reply = claim_line(Q[names[1]], n, ARGV[5], ARGV[6], lease, plan)
   if reply then return reply end
 end
 
@@ -156,25 +165,10 @@ for i = 1, #names do
   if not q.paused then candidates[#candidates + 1] = candidate(q, runs(q, pairs_given, ARGV), page) end
 end
 
-local plan
 if ARGV[10] == 'peek' then return peek(names, candidates, n, more) end
-if ARGV[10] ~= '' then
-  local heads, followers, look, seen, served = match(ARGV[10], '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
-  plan = {
-    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
-    served = tonumber(served)
-  }
-end
 choose(candidates, n, plan)
-if plan then -- others may have claimed since the peek
-  for i = 1, #candidates do
-    local c, asked = candidates[i], plan.heads + plan.followers
-    if c.q.served == plan.seen and c.taken == asked then
-      c.served = plan.served
-    else
-      c.served = max(c.q.served, plan.served - asked) + c.taken
-    end
-  end
+for i = 1, plan and #candidates or 0 do
+  candidates[i].served = served_by(plan, candidates[i].q.served, candidates[i].taken)
 end
 deliver(ARGV[5], ARGV[6], lease)
 for i = 1, #candidates do

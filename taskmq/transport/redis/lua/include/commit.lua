@@ -127,3 +127,10 @@ function commit()
 end
 
 end
+
+-- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
+local function served_by(plan, served, taken)
+  local asked = plan.heads + plan.followers
+  if served == plan.seen and taken == asked then return plan.served end
+  return max(served, plan.served - asked) + taken
+end

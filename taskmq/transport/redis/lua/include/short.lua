@@ -37,7 +37,9 @@ end
 
 -- Claims the next n tasks of a queue that has nothing but a line: no partitions, no limits, nothing due. What it answers is
 -- the reply; nil: this is no such queue, or not all of them are such tasks, or there are none.
-function claim_line(q, n, worker, batch, default_lease)
+-- plan: what was chosen among the queues of a cluster (reserve.lua).
+function claim_line(q, n, worker, batch, default_lease, plan)
+  if plan then n = plan.heads end
   if q.flows > 0 or q.limited or q.paused or q.born or n > MOST or #q.specs == 0 or (q.due and q.due <= now) then return nil end
   local most = room(q)
   if most and most < n then n = most end
@@ -78,7 +80,7 @@ function claim_line(q, n, worker, batch, default_lease)
   end
   for _, from in pairs(gone) do W[#W + 1] = from end
   W[#W + 1] = leases
-  q.served, q.served_on = q.served + n, true
+  q.served, q.served_on = plan and served_by(plan, q.served, n) or q.served + n, true
   count_starts(q, n)
   falls_due(q, now + lease)
   commit()
