@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import msgspec
+
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
 from taskmq.queue import QueueConfig
@@ -43,8 +45,7 @@ class Publish:
     messages: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """One published message: its task's id, and whether the key had been published before (then the first id)."""
 
     id: str
@@ -88,8 +89,7 @@ class Reserved:
 # ── settle, extend ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """One delivery and how it ended.
 
     ``started_ago``: microseconds since its handler was started, by the worker's clock; None when it never was.

@@ -137,13 +137,14 @@ class PgSession(Rare):
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted, "look": look}
-        rows = self._lock(parameters, look)
-        if len(rows) < len(wanted):
+        locked, rows = self._lock(parameters, look)
+        if locked < len(wanted):
             self._later(hot.NEW_QUEUES, parameters)
-            rows = self._lock(parameters, look)
+            locked, rows = self._lock(parameters, look)
         return rows
 
-    def _lock(self, parameters: Mapping[str, Any], look: int) -> list[QueueRow]:
+    def _lock(self, parameters: Mapping[str, Any], look: int) -> tuple[int, list[QueueRow]]:
+        """How many rows were locked, and the rows; one that another session made in between is there, but not ours."""
         statements: list[tuple[str, Parameters]] = [(hot.LOCK, parameters), (hot.QUEUES, parameters)]
         if look:
             statements += [(hot.FIRST_LINES, parameters), (hot.FIRST_FLOWS, parameters)]
@@ -151,7 +152,7 @@ class PgSession(Rare):
         rows = [QueueRow(*row) for row in cursors[1].fetchall()]
         if look:
             self._ahead.take(rows, cursors[2].fetchall(), cursors[3].fetchall(), look)
-        return rows
+        return cursors[0].rowcount, rows
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         for row in rows:
