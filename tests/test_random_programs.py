@@ -38,7 +38,7 @@ def test_sqlite_answers_like_the_memory_model() -> None:
         _compare(opened)
 
 
-@pytest.mark.parametrize("name", ["postgresql", "postgresql-new"])
+@pytest.mark.parametrize("name", ["postgresql", "postgresql-new", "mariadb"])
 def test_a_sql_server_answers_like_the_memory_model(name: str) -> None:
     """Whatever happens to a queue, the server and memory agree about every answer, task, queue and partition."""
     count = iter(range(10**9))

@@ -16,10 +16,12 @@ _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
     "postgresql": "taskmq.transport.sql.postgresql.connection:open_url",
+    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.connection:open_url"),
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.open:open_url"),
 }
 _SCHEMAS = {
     "postgresql": "taskmq.transport.sql.postgresql.migrate:open_migrator",
+    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.migrate:open_migrator"),
 }
 _EXTRAS = {
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),

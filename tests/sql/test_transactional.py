@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 import sqlalchemy
 from psycopg.rows import dict_row
+from pymysql.cursors import DictCursor
 from sqlalchemy.orm import Session as OrmSession
 
 from taskmq import App, Config
 from taskmq.errors import IdempotencyConflict, InvalidArgument
 from taskmq.task import Ref
+from taskmq.testing.mariadb_server import MariadbServer, mariadb_server
 from taskmq.testing.sql_servers import PostgresServer, postgres_server
 from taskmq.transport.base import Maintain, Wait
 from tests.sql.help import claim, work_off
@@ -81,9 +84,31 @@ def postgresql(server: PostgresServer) -> Place:
     )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def mariadb(server: MariadbServer) -> Place:
+    database = server.place(uuid.uuid4().hex)
+    words = {"unix_socket": server.socket, "user": "root", "database": database, "charset": "utf8mb4"}
+    engine = sqlalchemy.create_engine(
+        "mysql+pymysql://", creator=lambda: pymysql.connect(**words), poolclass=sqlalchemy.NullPool
+    )
+    return Place(
+        server.url(database),
+        {
+            "driver": lambda: pymysql.connect(**words),
+            "driver with dictionaries": lambda: pymysql.connect(**words, cursorclass=DictCursor),
+            "sqlalchemy": engine.connect,
+            "sqlalchemy session": lambda: OrmSession(engine),
+        },
+    )
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = sqlite(tmp_path) if request.param == "sqlite" else postgresql(postgres_server("postgresql"))
+    if request.param == "sqlite":
+        place = sqlite(tmp_path)
+    elif request.param == "mariadb":
+        place = mariadb(mariadb_server())
+    else:
+        place = postgresql(postgres_server("postgresql"))
     yield place
     place.app.close()
 
@@ -190,6 +215,8 @@ def test_what_is_no_transaction_is_refused(place: Place, tmp_path: Path) -> None
     with closing(place.ways["driver"]()) as connection:
         if place.app.store.name == "sqlite":
             connection.isolation_level = None
+        elif place.app.store.name == "mysql":
+            connection.autocommit(True)
         else:
             connection.autocommit = True
         with pytest.raises(InvalidArgument, match="autocommit"):
