@@ -6,12 +6,12 @@ who pays: namespaces, queues, connections and workers can be made at will, so a 
 making more. Within an application the turn goes round its *lanes* (the set of queues named in a claim), and within a
 lane to the request that came first.
 
-An application that asks and asks for nothing must not use its turns up on that. So a zero answer is remembered for one
-cycle, for exactly its key – lane, capabilities, support of resource keys – and requests with that key are *parked*:
-they cost no statement and no turn. What a zero proves ends with the news that something arrived: ``wake`` drops it. The news
-may also come while the statement is on its way, after it has looked and before its answer is here; then the zero proves
-nothing, is not remembered, and the claim looks again. Without that comparison a task could lie for a second beside idle
-workers, again and again.
+An application that asks and asks for nothing must not use its turns up on that. So a zero answer is remembered for
+one cycle, for exactly its key – lane, capabilities, support of resource keys – and requests with that key are
+*parked*: they cost no statement and no turn. What a zero proves ends with the news that something arrived: ``wake``
+drops it. The news may also come while the statement is on its way, after it has looked and before its answer is here;
+then the zero proves nothing, is not remembered, and the claim looks again. Without that comparison a task could lie
+for a second beside idle workers, again and again.
 
 A connection starts at most four statements in each cell of a fixed grid of seconds. One that goes and comes back keeps
 what it has spent, or leaving would win turns. A burst of eight around an edge of the grid is allowed.
@@ -33,7 +33,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 EPSILON = 1e-9
 """Seconds by which a clock's rounding may fall short of a cycle's edge."""
@@ -96,7 +96,9 @@ Lane = tuple[str, tuple[str, ...]]
 Key = tuple[Lane, frozenset[Hashable], bool]
 """Lane, exact capability set, support of resource keys: what a zero answer is about."""
 
-READY, PARKED, IN_FLIGHT = "ready", "parked", "in flight"
+READY: Final = "ready"
+PARKED: Final = "parked"
+IN_FLIGHT: Final = "in flight"
 State = Literal["ready", "parked", "in flight"]
 
 
