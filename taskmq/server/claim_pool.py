@@ -33,58 +33,66 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 EPSILON = 1e-9
 """Seconds by which a clock's rounding may fall short of a cycle's edge."""
 
 
-class Accepted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Accepted:
     """The request stands in line, under this id."""
 
     id: int
 
 
-class Rejected(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rejected:
     """The request was not taken: ``SHUTTING_DOWN``, ``CLAIM_PENDING`` or ``NODE_CLAIMS``."""
 
     code: str
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Start:
     """Run the statement of this request now, then call ``complete`` or ``fail``."""
 
     id: int
 
 
-class Empty(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Empty:
     """Tell the worker that there is nothing for it; the request is over."""
 
     id: int
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """Send the claimed tasks to the worker; the request is over."""
 
     id: int
     count: int
 
 
-class Release(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Release:
     """Hand the claimed tasks back: the connection that asked for them is gone."""
 
     id: int
     count: int
 
 
-class Error(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Error:
     """Tell the worker that its claim failed; the request is over."""
 
     id: int
     code: str
 
 
-class Cancelled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cancelled:
     """Tell the worker that the node drains; the request is over."""
 
     id: int
