@@ -20,6 +20,9 @@ _COMMANDS = {
     "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
     "doctor": "Say what is wrong, and what to do about it.",
+    "server": "Serve the API and workers over a SQL database.",
+    "migrate": "Bring a server's database to this program's schema.",
+    "admin": "Make a server's first credentials, and tokens.",
     "bench": "Measure a store.",
     "completion": "Print a shell's script for tab completion.",
 }

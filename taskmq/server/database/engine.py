@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.pool import QueuePool
 
-from taskmq.errors import ConfigError, TransportError, TransportUnavailable
+from taskmq.errors import ConfigError, TaskMQError, TransportError, TransportUnavailable
 from taskmq.urls import without_secrets
 
 _DRIVERS = {
@@ -39,6 +39,7 @@ def open_engine(url: str) -> Engine:
 
 def _open_sqlite(url: str) -> Engine:
     from taskmq.transport.sql.sqlite.connection import Settings
+    from taskmq.transport.sql.sqlite.ddl import StrictTypes
 
     settings = Settings(url)
     engine = create_engine(
@@ -48,6 +49,8 @@ def _open_sqlite(url: str) -> Engine:
         pool_size=8,
         max_overflow=8,
     )
+
+    engine.dialect.type_compiler_instance = StrictTypes(engine.dialect)
 
     def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None
@@ -60,6 +63,10 @@ def _open_sqlite(url: str) -> Engine:
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", begin)
     return engine
+
+
+class Conflict(TaskMQError):
+    """Somebody else wrote the same name or id at the same time; nothing was stored."""
 
 
 class Database:
@@ -95,10 +102,12 @@ def map_errors() -> Iterator[None]:
         yield
     except OperationalError as error:
         raise TransportUnavailable(f"the database cannot be reached or is locked: {error.orig}") from error
+    except IntegrityError as error:
+        raise Conflict("somebody else wrote the same at the same time") from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise TransportUnavailable(f"the database went away: {error.orig}") from error
         raise TransportError(f"the database refused: {error.orig}") from error
 
 
-__all__ = ["Database", "map_errors", "open_engine"]
+__all__ = ["Conflict", "Database", "map_errors", "open_engine"]

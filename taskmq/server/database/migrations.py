@@ -31,7 +31,10 @@ MIGRATIONS = (
     Migration(
         2,
         "applications, namespaces, environments, queues, tokens and audit",
-        (tables.applications, tables.namespaces, tables.environments, tables.queues, tables.tokens, tables.audit),
+        (
+            *(tables.applications, tables.namespaces, tables.environments, tables.queues, tables.tokens),
+            *(tables.secrets, tables.audit),
+        ),
     ),
     Migration(3, "sessions of workers, requests to cancel", (tables.sessions, tables.cancels)),
 )

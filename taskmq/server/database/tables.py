@@ -115,6 +115,15 @@ tokens = Table(
     sqlite_strict=True,
 )
 
+secrets = Table(
+    "taskmq_secrets",
+    metadata,
+    Column("name", _bytes(64), primary_key=True, nullable=False, comment="what it is for"),
+    Column("value", _bytes(128), nullable=False, comment="hex"),
+    comment="what the servers of one database share",
+    sqlite_strict=True,
+)
+
 audit = Table(
     "taskmq_audit",
     metadata,
