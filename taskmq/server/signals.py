@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 FIRST_LOOK, LAST_LOOK = 0.1, 1.0
 """Seconds between two looks at the store for what happened on other nodes: at first, and at most."""
@@ -48,3 +49,10 @@ async def wait_for(event: asyncio.Event, seconds: float) -> bool:
         return False
     event.clear()
     return True
+
+
+async def until(holds: Callable[[], bool], seconds: float, pace: float) -> None:
+    """Look every ``pace`` seconds until it holds, at most so long: for what many things change and none announces."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:  # noqa: ASYNC110
+        await asyncio.sleep(pace)

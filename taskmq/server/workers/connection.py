@@ -25,6 +25,7 @@ from starlette.types import Receive, Send
 
 from taskmq.errors import TaskMQError
 from taskmq.server.errors import ApiError, as_api_error, invalid
+from taskmq.server.signals import until
 from taskmq.server.workers import messages, steps
 from taskmq.server.workers.claiming import claim_tasks
 from taskmq.server.workers.session import Session
@@ -125,9 +126,7 @@ class Connection:
 
     async def _flush(self, writer: asyncio.Task[Any]) -> None:
         """What was said before the end is sent, if that goes quickly."""
-        end = time.monotonic() + 1.0
-        while (self._outbound or self._sending) and not writer.done() and time.monotonic() < end:
-            await asyncio.sleep(0.005)
+        await until(lambda: writer.done() or not (self._outbound or self._sending), 1.0, 0.005)
 
     def close(self, code: int, reason: str = "") -> None:
         """Close it from outside its own tasks."""

@@ -19,6 +19,7 @@ from taskmq.server.database import sessions as session_rows
 from taskmq.server.database.sessions import SessionRecord
 from taskmq.server.errors import ApiError, denied
 from taskmq.server.permissions import Identity
+from taskmq.server.signals import until
 from taskmq.server.workers import messages, steps
 from taskmq.server.workers.connection import DRAINED_LINGERS, Connection
 from taskmq.server.workers.session import HeldTask, Session, held_of, until_of
@@ -364,15 +365,11 @@ class Hub:
             session.connection.say({"type": "drain", "reason": "shutdown", "grace_ms": int(grace * 1000)})
         await self.node.claims.landed()
         await asyncio.gather(*(self.give_back_reservations(s) for s in sessions), return_exceptions=True)
-        end = time.monotonic() + grace
-        while time.monotonic() < end and any(s.held and s.connection is not None for s in sessions):
-            await asyncio.sleep(0.05)
+        await until(lambda: not any(s.held and s.connection is not None for s in sessions), grace, 0.05)
         closing = list(self.connections)
         for connection in closing:
             connection.close(1012, "SHUTDOWN")
-        end = time.monotonic() + 2.0
-        while self.connections and time.monotonic() < end:
-            await asyncio.sleep(0.01)
+        await until(lambda: not self.connections, 2.0, 0.01)
         if self._ticking is not None:
             self._ticking.cancel()
         await _settled(self._tasks)
