@@ -39,11 +39,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int
     ended_at: int
     outcome: str
-    """``retry``, ``dead`` or ``lease expired``"""
+    """``retry``, ``dead`` or ``lease expired``; behind a server also ``defer``"""
     error: str | None = None
     traceback: str | None = None
     worker: str | None = None
     started_at: int | None = None
+    digest: str | None = None
+    """Of the settle that ended it, where it may be repeated (transport/serving.py)."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,6 +103,8 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False
     replays: int = 0
     progress: Progress | None = None
+    started: bool = True
+    """Of one that runs: whether it is known to be started; a server's reservation is not."""
 
     @staticmethod
     def when(us: int | None) -> datetime | None:

@@ -19,8 +19,10 @@ _COMMANDS = {
     "queue": "Pause, resume, configure, purge and delete queues.",
     "partition": "Look at partitions; pause, resume, release, skip and purge them.",
     "dead": "List, show, replay and purge dead letters.",
-    "migrate": "Make or update a database server's tables.",
     "doctor": "Say what is wrong, and what to do about it.",
+    "server": "Serve the API and workers over a SQL database.",
+    "migrate": "Bring a SQL database to this program's schema.",
+    "admin": "Make a server's first credentials, and tokens.",
     "bench": "Measure a store.",
     "completion": "Print a shell's script for tab completion.",
 }

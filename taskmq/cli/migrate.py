@@ -1,68 +1,103 @@
-"""``taskmq migrate``: the schema of a database server."""
+"""``taskmq migrate``: bring a SQL database to the schema of this program, or back.
+
+One schema for workers and server: the store's tables, and the few that only a server uses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
-from taskmq.cli.exits import FAILED, OK
+from taskmq.cli.database import database_option, database_url, protocol_exits
 from taskmq.cli.output import echo_json, json_option
-from taskmq.cli.target import Target, load_app, target_options
-from taskmq.transport.base import Schema
+
+if TYPE_CHECKING:
+    from taskmq.server.database.engine import Database
+
+
+@contextmanager
+def opened(url: str | None) -> Iterator[Database]:
+    """The database, closed at the end."""
+    with protocol_exits():
+        from taskmq.server.database.engine import Database
+
+        database = Database(database_url(url))
+        try:
+            yield database
+        finally:
+            database.close()
 
 
 @click.group("migrate")
 def command() -> None:
-    """Make the tables of a PostgreSQL database, and bring them up to date.
+    """Bring a SQL database to the schema of this program, or back.
 
-    SQLite files and the other stores need none of it: what they need they make when they are opened.
+    Workers on SQLite and Redis need none of it: what they need they make when they are opened. A PostgreSQL, MySQL or
+    MariaDB database does, and so does the file of a server.
     """
 
 
-def _opened(target: Target) -> Schema:
-    from taskmq.config import DEFAULT_URL
-    from taskmq.transport.registry import open_schema
-
-    url = load_app(target.app).config.url if target.app is not None else target.url or DEFAULT_URL
-    return open_schema(url)
-
-
-@command.command("up")
-@target_options
-def up(target: Target) -> None:
-    """Make the schema, or bring it to this version's, while workers go on; does nothing where it is up to date."""
-    done = _opened(target).up()
-    click.echo("\n".join(done) if done else "the schema is up to date")
-
-
-@command.command("status")
-@target_options
+@command.command()
+@database_option
+@click.option("--to", metavar="N", type=click.IntRange(0), help="Up to this step. [the latest]")
 @json_option
-def status(target: Target, as_json: bool) -> int:
-    """Say which schema the database has, and what "up" would do. Exit code 1: something is to be done."""
-    found = _opened(target).status()
+def up(database: str | None, to: int | None, as_json: bool) -> None:
+    """Apply what is missing."""
+    with opened(database) as db:
+        from taskmq.server.database import migrations
+
+        applied = migrations.up(db, to)
+        current = migrations.status(db).current
+    _say(as_json, applied=applied, current=f"{current:06d}")
+
+
+@command.command()
+@database_option
+@json_option
+def status(database: str | None, as_json: bool) -> int:
+    """Say where the database is; exit code 1 if steps are missing."""
+    with opened(database) as db:
+        from taskmq.server.database import migrations
+
+        found = migrations.status(db)
+    _say(as_json, current=f"{found.current:06d}", latest=f"{found.latest:06d}", pending=found.pending)
+    return int(found.pending > 0)
+
+
+@command.command()
+@database_option
+@click.option("--to", metavar="N", type=click.IntRange(0), required=True, help="Undo all steps above this one.")
+@click.option("--yes", is_flag=True, help="Yes, with all that is in their tables.")
+@json_option
+def down(database: str | None, to: int, yes: bool, as_json: bool) -> None:
+    """Undo steps, with all that is in their tables."""
+    if not yes:
+        raise click.UsageError("this deletes what is in the tables; say --yes")
+    with opened(database) as db:
+        from taskmq.server.database import migrations
+
+        undone = migrations.down(db, to)
+        current = migrations.status(db).current
+    _say(as_json, undone=undone, current=f"{current:06d}")
+
+
+@command.command()
+@database_option
+@click.option("--to", metavar="N", type=click.IntRange(0), help="Up to this step.")
+def sql(database: str | None, to: int | None) -> None:
+    """Print the statements for a new database; without --database for SQLite."""
+    with protocol_exits():
+        from taskmq.server.database import migrations
+
+        for statement in migrations.statements(to, database or "sqlite:///:memory:"):
+            click.echo(statement)
+
+
+def _say(as_json: bool, **values: int | str) -> None:
     if as_json:
-        echo_json(asdict(found))
+        echo_json(values)
     else:
-        click.echo(f"schema {found.found or 'none'}, needed {found.needed}")
-        for step in found.steps:
-            click.echo(f"to do: {step}")
-    return FAILED if found.found != found.needed else OK
-
-
-@command.command("down")
-@target_options
-@click.option("--force", is_flag=True, help="Remove the schema although there are unfinished tasks.")
-def down(target: Target, force: bool) -> None:
-    """Undo the last step of "up"; from the first schema, remove it and all that is stored."""
-    click.echo(_opened(target).down(force))
-
-
-@command.command("sql")
-@target_options
-@click.option("--from", "found", type=int, metavar="VERSION", help="The schema that is there. [an empty database]")
-def sql(target: Target, found: int | None) -> None:
-    """Print what "up" would do as SQL, for databases that others change."""
-    for statement in _opened(target).sql(found):
-        click.echo(statement if statement.startswith("--") else f"{statement};")
+        click.echo(" ".join(f"{name}={value}" for name, value in values.items()))

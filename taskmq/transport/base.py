@@ -62,6 +62,7 @@ class Reserve:
     ``lease``     microseconds, for queues that have no lease of their own
     ``handlers``  the (handler, version) pairs this claim can run; None: it takes what comes (model.md §8)
     ``keys``      whether it takes tasks with a concurrency limit
+    ``reservation``  a server's claim (serving.py): ``lease`` holds whatever the queue says, and its end blames nobody
     """
 
     queues: Sequence[str]
@@ -70,6 +71,7 @@ class Reserve:
     lease: int = 30_000_000
     handlers: Sequence[tuple[str, str]] | None = None
     keys: bool = True
+    reservation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

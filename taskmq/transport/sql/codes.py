@@ -23,5 +23,11 @@ COUNT_QUEUED = (COUNT_SCHEDULED, COUNT_READY, COUNT_RETRYING)
 # how long an idempotency key lives
 KEY_WITH_RECORD, KEY_UNTIL_END, KEY_WITH_TTL = 0, 1, 2
 
+
+def reservation_of(now: int) -> int:
+    """The ``batch`` of a task that is reserved only: below 0, so that nobody is blamed when it ends (leases.py)."""
+    return -now
+
+
 BATCH = 100
 """Most tasks that one verb promotes, reaps or expires in a queue (on SQLite more holds the writer too long)."""

@@ -45,20 +45,20 @@ def replay(session: Session, task_ids: Sequence[str], queue: str | None, now: in
 
 def _replay(session: Session, task_id: str, queue: str | None, now: int) -> bool:
     dead = session.dead_letter(task_id)
-    if dead is None:
+    if dead is None or dead.state != FAILED:
         return False
     target = queue or dead.queue
     with open_books(session, [dead.queue, target], now) as books:
-        _lift_hold(books[dead.queue], dead.code, task_id)
+        lift_hold(books[dead.queue], dead.code, task_id)
         books[dead.queue].count(dead.handler_id, dead.priority, out=COUNT_DEAD)
-        _revive(session, books[target], task_id, dead, session.next_seqs(1)[0], now)
+        enter_again(session, books[target], task_id, dead, session.next_seqs(1)[0], now)
         if target != dead.queue and dead.idem_key is not None and dead.key_mode != KEY_WITH_TTL:
             session.free_keys([(dead.queue_id, dead.idem_key, task_id)])
-        _take_key(session, books[target], task_id, dead, now)
+        take_key(session, books[target], task_id, dead, now)
     return True
 
 
-def _revive(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: int, available_at: int) -> None:
+def enter_again(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: int, available_at: int) -> None:
     """Out of the history and into its line, with a new budget."""
     if dead.code is not None:
         book.load_codes([dead.code])
@@ -71,7 +71,7 @@ def _revive(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: i
     session.revive(task_id, seq, book.row, Place(book.lane_of(flow, handler_id), state, handler_id), available_at)
 
 
-def _take_key(session: Session, book: Book, task_id: str, dead: DeadLetter, now: int) -> None:
+def take_key(session: Session, book: Book, task_id: str, dead: DeadLetter, now: int) -> None:
     """One key, one task: the revived one has its key again, unless another task has taken it meanwhile."""
     if dead.idem_key is None or dead.key_mode == KEY_WITH_TTL:
         return
@@ -81,7 +81,8 @@ def _take_key(session: Session, book: Book, task_id: str, dead: DeadLetter, now:
         session.write_keys([KeyRow(*at, task_id, dead.digest or "", None)])
 
 
-def _lift_hold(book: Book, code: str | None, task_id: str) -> None:
+def lift_hold(book: Book, code: str | None, task_id: str) -> None:
+    """A partition that this dead task stopped goes on."""
     flow = None if code is None else _flow(book, code)
     if flow is not None and flow.held_by == task_id:
         flow.held_by, flow.dirty = None, True
@@ -103,7 +104,7 @@ def purge(session: Session, task_ids: Sequence[str], now: int) -> int:
     if held:
         with open_books(session, {queue for queue, _ in held.values()}, now) as books:
             for task_id, (queue, code) in held.items():
-                _lift_hold(books[queue], code, task_id)
+                lift_hold(books[queue], code, task_id)
     records = session.take_records(task_ids)
     forget(session, records)
     return len(records)
@@ -132,8 +133,8 @@ def release_partition(session: Session, queue: str, code: str, now: int) -> bool
         task_id, flow.held_by, flow.dirty = flow.held_by, None, True
         if dead is not None:
             book.count(dead.handler_id, dead.priority, out=COUNT_DEAD)
-            _revive(session, book, task_id, dead, dead.seq, dead.available_at)
-            _take_key(session, book, task_id, dead, now)
+            enter_again(session, book, task_id, dead, dead.seq, dead.available_at)
+            take_key(session, book, task_id, dead, now)
         else:
             book.place(flow)
     return True

@@ -18,6 +18,7 @@ from taskmq.clock import Clock
 from taskmq.policy.order import Key
 from taskmq.queue import Limit, QueueConfig
 from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats
+from taskmq.transport.serving import Keyed
 from taskmq.transport.sql.rows import (
     ClaimedTask,
     CountRow,
@@ -354,6 +355,14 @@ class Queries(Protocol):
 
     def by_id(self, task_ids: Sequence[str]) -> list[Row]:
         """Rows as ``inspect.task_info`` takes them."""
+        ...
+
+    def held_by(self, worker: str) -> list[Row]:
+        """What a worker or session holds; rows as of ``by_id``."""
+        ...
+
+    def keyed(self, queue: str, keys: Sequence[str], now: int) -> dict[str, Keyed]:
+        """Who has these idempotency keys."""
         ...
 
     def find(self, params: Find, now: int) -> list[Row]:

@@ -191,6 +191,7 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         cancel_requested=running and bool(row["cancel_requested"]),
         replays=row["replays"],
         progress=_or_none(_decode_progress, row["progress"]),
+        started=not running or bool(row["started"]),
     )
 
 

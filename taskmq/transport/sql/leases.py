@@ -55,17 +55,17 @@ def reap(session: Session, book: Book, now: int, limit: int) -> int:
     hands.load(ended)
     hands.load_logs([task.seq for task in ended])
     # Who was started: named by a heartbeat, or the first unsettled of its batch (in this queue) or of its run.
-    batches = sorted({task.batch for task in ended if task.batch is not None})
+    batches = sorted({task.batch for task in ended if task.batch is not None and task.batch > 0})
     blamed = {*session.first_in_hands(book.row.queue_id, batches), *(task.seq for task in ended if task.started)}
     for task in ended:
         if task.state == RUNNING:
-            _lose(hands, task, blamed, now)
+            lose(hands, task, blamed, now)
     hands.flush()
     book.row.lease_end = None
     return len(ended)
 
 
-def _lose(hands: Hands, task: TaskRow, blamed: set[int], now: int) -> None:
+def lose(hands: Hands, task: TaskRow, blamed: set[int], now: int) -> None:
     """A lost task, and everything behind it in its run: what ended is counted, the rest goes back unblamed."""
     run = hands.mates(task)
     first = next(position for position, mate in enumerate(run) if mate.due_at <= now)

@@ -8,6 +8,7 @@ from typing import Any
 
 from taskmq.state import TaskState
 from taskmq.transport.base import Find, LimitInfo, PartitionInfo, QueueStats
+from taskmq.transport.serving import Keyed, Search
 from taskmq.transport.sql.codes import CODE_OF, COUNT_DEAD, DUE, READY, RUNNING
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, any_due
 from taskmq.transport.sql.rows import Due, Row
@@ -125,6 +126,18 @@ FROM taskmq_flows f WHERE queue_id=(SELECT queue_id FROM taskmq_queues WHERE nam
 {{wanted}} ORDER BY code
 """
 STOPPED = " AND (held_by IS NOT NULL OR paused=1 OR blocked_until IS NOT NULL)"
+KEYED = """
+SELECT idem_key, task_id, digest FROM taskmq_keys k JOIN taskmq_queues q USING (queue_id)
+WHERE q.namespace=:namespace AND q.name=:queue AND idem_key IN @keys AND (expires_at IS NULL OR expires_at>:now)
+"""
+_SEARCH = {
+    "queues": "q.name IN @queues",
+    "priority": "t.priority=:priority",
+    "limit_key": "t.limit_key=:limit_key",
+    "created_from": "t.created_at>=:created_from",
+    "created_to": "t.created_at<:created_to",
+}
+"""A condition of Search by its field."""
 WORKERS = "SELECT info FROM taskmq_workers WHERE namespace=:namespace AND expires_at>:now ORDER BY id"
 
 
@@ -164,8 +177,15 @@ class Queries:
             common.append(self._words.has_tag)
             parameters["tag"] = params.tag
         if params.after is not None:
-            common.append("t.id<:after")
+            forward = isinstance(params, Search) and params.oldest_first
+            common.append("t.id>:after" if forward else "t.id<:after")
             parameters["after"] = params.after
+        if isinstance(params, Search):
+            for name, condition in _SEARCH.items():
+                value = getattr(params, name)
+                if value is not None:
+                    common.append(condition)
+                    parameters[name] = value
         waiting = [_STATES[state] for state in params.states if state in _STATES]
         ended = [str(CODE_OF[state]) for state in params.states if state in CODE_OF]
         parts = []
@@ -174,10 +194,22 @@ class Queries:
         if ended or not params.states:
             parts.append((HISTORY, [*common, f"t.state IN ({', '.join(ended)})"] if ended else common))
         rows: list[Row] = []
+        oldest_first = isinstance(params, Search) and params.oldest_first
         for table, where in parts:
-            page = f"{table} WHERE {' AND '.join(where)} ORDER BY t.id DESC LIMIT :limit"
+            page = f"{table} WHERE {' AND '.join(where)} ORDER BY t.id {'ASC' if oldest_first else 'DESC'} LIMIT :limit"
             rows += self._dicts(page, **parameters)
-        return sorted(rows, key=itemgetter("id"), reverse=True)[: params.limit + 1]
+        return sorted(rows, key=itemgetter("id"), reverse=not oldest_first)[: params.limit + 1]
+
+    def held_by(self, worker: str) -> list[Row]:
+        """What a worker or session holds."""
+        return self._dicts(
+            f"{TASKS} WHERE q.namespace=:namespace AND t.state={RUNNING} AND t.worker=:worker", worker=worker
+        )
+
+    def keyed(self, queue: str, keys: Sequence[str], now: int) -> dict[str, Keyed]:
+        """Who has these idempotency keys of a queue."""
+        rows = self._ask(KEYED, queue=queue, keys=keys, now=now) if keys else ()
+        return {key: Keyed(task_id, digest) for key, task_id, digest in rows}
 
     def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]:
         """The named queues, or all."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from taskmq.queue import QueueConfig
-from taskmq.transport.sql.codes import FAILED
+from taskmq.transport.sql.codes import FAILED, SUCCEEDED
 from taskmq.transport.sql.configs import config_columns, decode_config
 from taskmq.transport.sql.rows import DeadLetter, Place, QueueRow, Record
 from taskmq.transport.sql.words import Words
@@ -58,8 +58,9 @@ WHERE h.id IN @ids AND h.state={FAILED} AND namespace=:namespace
 """
 DEAD_LETTER = f"""
 SELECT seq, available_at, q.name, h.queue_id, code, pweight, pmax, priority, handler_id, handler, version,
-  limit_key, limit_n, idem_key, key_mode, digest
-FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=:id AND h.state={FAILED} AND namespace=:namespace
+  limit_key, limit_n, idem_key, key_mode, digest, state, replays
+FROM taskmq_history h JOIN taskmq_queues q USING (queue_id) WHERE h.id=:id AND h.state<>{SUCCEEDED}
+  AND namespace=:namespace
 """
 REVIVE = """
 INSERT INTO taskmq_tasks(seq, id, queue_id, state, lane, priority, aging_us, available_at, code, pweight, pmax, epoch,

@@ -24,7 +24,7 @@ from taskmq.policy.order import Key
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
-from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED
+from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED, reservation_of
 from taskmq.transport.sql.configs import stored_rate
 from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.gate import SqlGate
@@ -228,11 +228,13 @@ def _read_next_heads(session: Session, candidates: Sequence[claim.Queue]) -> Non
 
 def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: int) -> list[Delivery]:
     """Mark the picks as running, one statement for each length of lease, and make deliveries in pick order."""
-    batch = random.getrandbits(62)
+    batch = reservation_of(now) if params.reservation else random.getrandbits(62)
     marks: dict[int, list[tuple[int, int | None]]] = {}
     for queue, flow, key in picks:
         run = flow.ref.flow_id if flow.ordered and flow.taken > 1 else None
-        marks.setdefault(queue.ref.row.lease_us or params.lease, []).append((key[2], run))
+        marks.setdefault(params.lease if params.reservation else queue.ref.row.lease_us or params.lease, []).append(
+            (key[2], run)
+        )
     books: dict[int, Book] = {queue.ref.row.queue_id: queue.ref for queue, _, _ in picks}
     made: dict[int, Delivery] = {}
     for lease, seqs in marks.items():
@@ -260,6 +262,9 @@ def _delivery(task: ClaimedTask, row: QueueRow, until: int, lease: int) -> Deliv
         expires_at=task.expires_at,
         deadline_at=task.deadline_at,
         created_at=task.created_at,
+        available_at=task.available_at,
+        version=task.version or "",
+        limit_key=task.limit_key,
         token=task.seq,
     )
 

@@ -194,6 +194,9 @@ class ClaimedTask(msgspec.Struct, array_like=True):
     deadline_at: int | None
     created_at: int
     body: str
+    available_at: int
+    version: str | None
+    limit_key: str | None
 
 
 class DeadLetter(NamedTuple):
@@ -215,6 +218,8 @@ class DeadLetter(NamedTuple):
     idem_key: str | None
     key_mode: int
     digest: str | None
+    state: int
+    replays: int
 
 
 class Place(NamedTuple):

@@ -80,6 +80,8 @@ class Hands:
         self._succeeded: list[Success] = []
         self._finished: list[Ending] = []
         self._freed: list[tuple[int, str, str]] = []
+        self.receipt: str | None = None
+        """Digest of the settle that comes next, for the history: set by those whose settles may be repeated."""
 
     # ── loading ──
 
@@ -127,6 +129,8 @@ class Hands:
             task.attempts += 1
             kind = "retry" if isinstance(outcome, Retry) else "dead"
             self.log(task, kind, outcome.error, outcome.traceback)
+        elif isinstance(outcome, Defer) and self.receipt is not None:
+            self.log(task, "defer")
         doom = self.doom(task)
         held = isinstance(outcome, Dead) and doom is None and flow.ordered and bool(book.row.hold)
         if held or isinstance(outcome, (Retry, Defer, Yield)):
@@ -167,6 +171,7 @@ class Hands:
                 traceback=traceback,
                 worker=task.worker,
                 started_at=task.started_at,
+                digest=None if outcome == "lease expired" else self.receipt,
             ),
         )
 

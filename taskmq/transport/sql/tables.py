@@ -294,7 +294,7 @@ tasks = Table(
     Column("max_attempts", Integer, nullable=False),
     _count("blamed", "leases that ended while it was taken for started"),
     _count("expiries", "leases that ended"),
-    _big("batch", "the claim that took it"),
+    _big("batch", "the claim that took it; below 0: a reservation, minus its time"),
     Column("position", Integer, comment="its place in that claim"),
     _big("run_lane", "lane, while it is claimed in a run longer than one"),
     _flag("started", "known to have been started in this epoch"),

@@ -36,12 +36,13 @@ from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
 from taskmq.transport.sql.retention import delete_old
+from taskmq.transport.sql.serving import SqlServing
 from taskmq.transport.sql.settle import settle
 
 NOTHING = Reserved(deliveries=[])
 
 
-class SqlTransport(SqlInspect):
+class SqlTransport(SqlServing, SqlInspect):
     """A store in a SQL database."""
 
     limitations: Mapping[str, str] = {}

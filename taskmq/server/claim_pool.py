@@ -1,0 +1,367 @@
+"""Whose claim may ask the database next. Essay: fairness of claim turns on a node.
+
+Workers' connections do not each query the database. Their claims stand here, and a few at a time – four a node, one an
+application – become statements. The turn goes to the *application* that has waited longest, because the application is
+who pays: namespaces, queues, connections and workers can be made at will, so a turn for any of them could be won by
+making more. Within an application the turn goes round its *lanes* (the set of queues named in a claim), and within a
+lane to the request that came first.
+
+An application that asks and asks for nothing must not use its turns up on that. So a zero answer is remembered for
+one cycle, for exactly its key – lane, capabilities, support of resource keys – and requests with that key are
+*parked*: they cost no statement and no turn. What a zero proves ends with the news that something arrived: ``wake``
+drops it. The news may also come while the statement is on its way, after it has looked and before its answer is here;
+then the zero proves nothing, is not remembered, and the claim looks again. Without that comparison a task could lie
+for a second beside idle workers, again and again.
+
+A connection starts at most four statements in each cell of a fixed grid of seconds. One that goes and comes back keeps
+what it has spent, or leaving would win turns. A burst of eight around an edge of the grid is allowed.
+
+A request that waits for its turn never times out: it is the turn that ends its waiting. Only one that is parked, whose
+emptiness is known, is answered after a cycle, so that a worker hears from us about once a second.
+
+The pool is pure: no I/O, no clock, no lock. Time comes in, actions go out; the driver (``claims.py``) runs the
+statements, calls ``poll`` after every other call, and sets a timer at ``next_timer()``. Everything is a scan over at
+most 128 requests, which is cheaper than any index would be.
+
+Rejected: *a deadline for waiting requests* – a busy node would answer "empty" where there is work; *weights by number
+of workers* – bought turns; *a shared cache of empties that authorises anything* – it only suppresses questions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+EPSILON = 1e-9
+"""Seconds by which a clock's rounding may fall short of a cycle's edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The request stands in line, under this id."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request was not taken: ``SHUTTING_DOWN``, ``CLAIM_PENDING`` or ``NODE_CLAIMS``."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run the statement of this request now, then call ``complete`` or ``fail``."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Tell the worker that there is nothing for it; the request is over."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send the claimed tasks to the worker; the request is over."""
+
+    id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hand the claimed tasks back: the connection that asked for them is gone."""
+
+    id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Tell the worker that its claim failed; the request is over."""
+
+    id: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Tell the worker that the node drains; the request is over."""
+
+    id: int
+
+
+Action = Start | Empty | Answer | Release | Error | Cancelled
+Lane = tuple[str, tuple[str, ...]]
+"""Namespace, and the sorted queues that a claim names."""
+Key = tuple[Lane, frozenset[Hashable], bool]
+"""Lane, exact capability set, support of resource keys: what a zero answer is about."""
+
+READY: Final = "ready"
+PARKED: Final = "parked"
+IN_FLIGHT: Final = "in flight"
+State = Literal["ready", "parked", "in flight"]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    id: int
+    conn: Hashable
+    app: str
+    key: Key
+    n: int
+    deadline: float
+    state: State = READY
+    stale: bool = False
+    """Something arrived in its lane since its statement was started."""
+    orphan: bool = False
+
+    @property
+    def lane(self) -> Lane:
+        return self.key[0]
+
+    def touches(self, ns: str, queue: str) -> bool:
+        return self.lane[0] == ns and queue in self.lane[1]
+
+
+@dataclass(slots=True)
+class ClaimPool:
+    """Claims in line, parked and in flight on one node; see the module's essay.
+
+    ``slots``           statements at once
+    ``per_app``         of them, for one application
+    ``total``           requests waiting, parked and in flight
+    ``per_conn_cycle``  statements that one connection may start in a cell of the grid
+    ``cache``           zero answers remembered
+    ``cycle``           seconds: width of the grid's cells, life of a zero answer, longest time parked
+    ``t0``              where the grid begins
+    """
+
+    slots: int = 4
+    per_app: int = 1
+    total: int = 128
+    per_conn_cycle: int = 4
+    cache: int = 128
+    cycle: float = 1.0
+    t0: float = 0.0
+    closing: bool = False
+    _requests: dict[int, _Request] = field(default_factory=dict)
+    """By id, in order of arrival."""
+    _empties: OrderedDict[Key, float] = field(default_factory=OrderedDict)
+    """Key → when its zero answer proves nothing any more."""
+    _rings: OrderedDict[str, OrderedDict[Lane, None]] = field(default_factory=OrderedDict)
+    """Applications in order of their turns; of each, its lanes in order of theirs."""
+    _used: dict[Hashable, int] = field(default_factory=dict)
+    """Connection → statements started in this cell of the grid."""
+    _cell: int = 0
+    _last_id: int = 0
+
+    # ── what the driver calls ──
+
+    def request(
+        self,
+        now: float,
+        conn: Hashable,
+        app: str,
+        ns: str,
+        queues: Iterable[str],
+        caps: Iterable[Hashable],
+        rk: bool,
+        n: int,
+    ) -> Accepted | Rejected:
+        """A connection claims up to ``n`` tasks of these queues, for exactly these capabilities."""
+        if self.closing:
+            return Rejected("SHUTTING_DOWN")
+        if any(r.conn == conn and not r.orphan for r in self._requests.values()):
+            return Rejected("CLAIM_PENDING")
+        if len(self._requests) >= self.total:
+            return Rejected("NODE_CLAIMS")
+        self._last_id += 1
+        key: Key = ((ns, tuple(sorted(set(queues)))), frozenset(caps), rk)
+        request = _Request(self._last_id, conn, app, key, n, now + self.cycle)
+        self._requests[request.id] = request
+        self._join(request)
+        return Accepted(request.id)
+
+    def poll(self, now: float) -> list[Start | Empty]:
+        """What is to be done now."""
+        self._roll(now)
+        actions: list[Start | Empty] = []
+        for request in self._in_state(PARKED):
+            if not self._cached(request.key, now):  # looked at first: an answer must rest on a zero that still holds
+                self._join(request)
+            elif now + EPSILON >= request.deadline:
+                actions.append(self._empty(request))
+        while not self.closing and len(self._in_state(IN_FLIGHT)) < self.slots:
+            picked = self._pick()
+            if picked is None:
+                break
+            if self._cached(picked.key, now):  # no turn is spent
+                picked.state = PARKED
+                if now + EPSILON >= picked.deadline:
+                    actions.append(self._empty(picked))
+            else:
+                actions.append(self._start(picked))
+        return actions
+
+    def complete(self, now: float, id: int, count: int) -> list[Action]:  # noqa: A002 - the contract's name
+        """The statement of a request claimed ``count`` tasks."""
+        request = self._requests[id]
+        if request.orphan:
+            del self._requests[id]
+            return [Release(id, count)] if count else []
+        if count:
+            del self._requests[id]
+            return [Answer(id, count)]
+        if self.closing:
+            return [self._empty(request)]
+        if request.stale:
+            self._join(request)
+            return []
+        self._empties.pop(request.key, None)
+        self._empties[request.key] = now + self.cycle
+        if len(self._empties) > self.cache:
+            self._empties.popitem(last=False)
+        if now + EPSILON >= request.deadline:
+            return [self._empty(request)]
+        request.state = PARKED
+        return []
+
+    def fail(self, now: float, id: int, error: object = None) -> list[Action]:  # noqa: A002
+        """The statement of a request failed; nothing is known of the queues by that."""
+        request = self._requests.pop(id)
+        return [] if request.orphan else [Error(id, "UNAVAILABLE")]
+
+    def wake(self, now: float, ns: str, queue: str) -> None:
+        """Something may be there for claims of this queue: a task arrived, a limit freed, a pause ended."""
+        for key in [key for key in self._empties if key[0][0] == ns and queue in key[0][1]]:
+            del self._empties[key]
+        for request in self._requests.values():
+            if request.touches(ns, queue):
+                request.stale = True
+                if request.state == PARKED:
+                    self._join(request)
+
+    def gone(self, now: float, conn: Hashable) -> None:
+        """The connection is gone. What it has spent of its budget stays spent until the cycle's edge."""
+        for request in [r for r in self._requests.values() if r.conn == conn]:
+            if request.state == IN_FLIGHT:
+                request.orphan = True
+            else:
+                del self._requests[request.id]
+
+    def shutdown(self, now: float) -> list[Action]:
+        """No more statements. What is in flight still completes."""
+        self.closing = True
+        waiting = [r.id for r in self._requests.values() if r.state != IN_FLIGHT]
+        for request_id in waiting:
+            del self._requests[request_id]
+        return [Cancelled(request_id) for request_id in waiting]
+
+    def next_timer(self, now: float) -> float | None:
+        """When ``poll`` must be called although nothing else happens; None: never."""
+        times = [
+            min(request.deadline, self._empties.get(request.key, request.deadline))
+            for request in self._in_state(PARKED)
+        ]
+        if not self.closing and any(not self._has_budget(r) for r in self._in_state(READY)):
+            times.append(self.t0 + (self._cell_of(now) + 1) * self.cycle)
+        return min(times, default=None)
+
+    # ── what it shows ──
+
+    @property
+    def in_flight(self) -> int:
+        """Statements that run now."""
+        return len(self._in_state(IN_FLIGHT))
+
+    @property
+    def pending(self) -> int:
+        """Requests in line and parked."""
+        return len(self._requests) - self.in_flight
+
+    @property
+    def cached(self) -> int:
+        """Zero answers remembered."""
+        return len(self._empties)
+
+    def stats(self, app: str) -> dict[str, int]:
+        """Numbers of one application."""
+        states = [r.state for r in self._requests.values() if r.app == app]
+        flying = states.count(IN_FLIGHT)
+        return {"in_flight": flying, "pending": len(states) - flying}
+
+    # ── inside ──
+
+    def _in_state(self, state: State) -> list[_Request]:
+        return [request for request in self._requests.values() if request.state == state]
+
+    def _cell_of(self, now: float) -> int:
+        return math.floor((now - self.t0) / self.cycle + EPSILON)
+
+    def _roll(self, now: float) -> None:
+        cell = self._cell_of(now)
+        if cell != self._cell:
+            self._cell = cell
+            self._used.clear()
+
+    def _cached(self, key: Key, now: float) -> bool:
+        end = self._empties.get(key)
+        return end is not None and now + EPSILON < end
+
+    def _has_budget(self, request: _Request) -> bool:
+        return self._used.get(request.conn, 0) < self.per_conn_cycle
+
+    def _join(self, request: _Request) -> None:
+        """Into the line: its application and its lane enter their rings at the end, unless they are there."""
+        request.state = READY
+        self._rings.setdefault(request.app, OrderedDict()).setdefault(request.lane, None)
+
+    def _empty(self, request: _Request) -> Empty:
+        del self._requests[request.id]
+        return Empty(request.id)
+
+    def _start(self, request: _Request) -> Start:
+        request.state, request.stale = IN_FLIGHT, False
+        self._used[request.conn] = self._used.get(request.conn, 0) + 1
+        self._rings.move_to_end(request.app)
+        self._rings[request.app].move_to_end(request.lane)
+        return Start(request.id)
+
+    def _pick(self) -> _Request | None:
+        """The request whose turn it is. Rings are left where they are found empty, not before.
+
+        So an application with one connection, which is out of line between an answer and its next claim, keeps the
+        turn it has come to.
+        """
+        ready: dict[str, dict[Lane, list[_Request]]] = {}
+        flying: dict[str, int] = {}
+        for request in self._requests.values():
+            if request.state == READY:
+                ready.setdefault(request.app, {}).setdefault(request.lane, []).append(request)
+            elif request.state == IN_FLIGHT:
+                flying[request.app] = flying.get(request.app, 0) + 1
+        for app in list(self._rings):
+            if app not in ready and app not in flying:
+                del self._rings[app]
+            elif flying.get(app, 0) < self.per_app:
+                request_of_app = next(self._eligible(app, ready.get(app, {})), None)
+                if request_of_app is not None:
+                    return request_of_app
+        return None
+
+    def _eligible(self, app: str, ready: dict[Lane, list[_Request]]) -> Iterator[_Request]:
+        """The application's requests that may start, by the turns of their lanes, then by arrival."""
+        ring = self._rings[app]
+        for lane in list(ring):
+            if lane not in ready:
+                del ring[lane]
+                continue
+            yield from (request for request in ready[lane] if self._has_budget(request))

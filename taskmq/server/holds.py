@@ -1,0 +1,80 @@
+"""Why a task does not start now, as rules that programs can read. An empty list: it is eligible."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from taskmq.server.database.sessions import active
+from taskmq.server.permissions import Identity
+from taskmq.server.views import reserved
+from taskmq.state import TaskInfo, TaskState
+from taskmq.transport.base import PartitionInfo, QueueStats
+from taskmq.wire.times import format_time
+
+if TYPE_CHECKING:
+    from taskmq.server.node import Node
+
+Holds = list[dict[str, Any]]
+
+
+def holds(node: Node, identity: Identity, info: TaskInfo) -> Holds:
+    """Every rule that holds it back. Blocking."""
+    store = node.stores.of(identity.environment_id)
+    if info.state is TaskState.RUNNING:
+        return [_hold("reserved", "a worker has it and has not started it", info.lease_until)] if reserved(info) else []
+    found: Holds = []
+    if info.available_at > store.now():
+        found.append(_hold("not_due", "it is not due yet", info.available_at))
+    for stats in store.stats([info.queue]):
+        found += _of_queue(stats)
+    if info.partition is not None:
+        for partition in store.partitions(info.queue, [info.partition]):
+            found += _of_partition(partition, info)
+    if info.limit is not None:
+        for limit in store.limits([info.limit.key]):
+            if limit.running >= info.limit.n:
+                found.append(_hold("resource_key", f"{limit.running} tasks of its resource key run"))
+    return found + _of_workers(node, identity, info)
+
+
+def _of_queue(stats: QueueStats) -> Holds:
+    found = []
+    if stats.config.paused:
+        found.append(_hold("paused", "its queue is paused"))
+    if stats.config.max_running is not None and stats.running >= stats.config.max_running:
+        found.append(_hold("max_running", f"{stats.running} tasks of its queue run, as many as may"))
+    if stats.next_start_at is not None:
+        found.append(_hold("start_rate", "its queue has started as many tasks as its rate allows", stats.next_start_at))
+    return found
+
+
+def _of_partition(partition: PartitionInfo, info: TaskInfo) -> Holds:
+    found = []
+    if partition.paused or partition.held_by is not None:
+        why = "its partition is paused" if partition.paused else "its partition is held by a dead task"
+        found.append(_hold("partition_held", why))
+    elif partition.ordered and partition.running:
+        found.append(_hold("partition_held", "a worker holds its ordered partition"))
+    if partition.blocked_until is not None:
+        found.append(_hold("partition_blocked", "a retry or defer blocks its partition", partition.blocked_until))
+    if partition.ordered and partition.waiting > 1 and not partition.running:
+        found.append(_hold("behind", "others of its ordered partition may be before it"))
+    return found
+
+
+def _of_workers(node: Node, identity: Identity, info: TaskInfo) -> Holds:
+    with node.database.read() as connection:
+        since = time.time_ns() // 1000 - 60_000_000
+        sessions = active(connection, identity.environment_id, since)
+    if not sessions:
+        return [_hold("no_worker", "no worker is connected")]
+    pair = [info.handler, info.version or "v1"]
+    if not any(pair in session.info.get("capabilities", ()) for session in sessions):
+        return [_hold("handler_unknown", "no connected worker has its handler and version")]
+    return []
+
+
+def _hold(rule: str, text: str, until: int | None = None) -> dict[str, Any]:
+    shown = {"rule": rule, "text": text}
+    return shown if until is None else {**shown, "until": format_time(until)}

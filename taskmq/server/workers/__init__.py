@@ -1,0 +1,1 @@
+"""The worker protocol ``taskmq.worker.v1`` over WebSocket."""

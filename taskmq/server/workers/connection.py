@@ -1,0 +1,418 @@
+"""One WebSocket of a worker. Essay: what may wait for what.
+
+Three things happen on a connection at once. The *reader* takes one message after the other and never waits for the
+database: it answers what needs none, and hands the rest on. *Steps* – start, finish, release – of one connection are
+done in the order in which they came, as many at once as have come meanwhile: under load they share a commit, and
+nothing about one task overtakes anything else about it. *Renewals* go their own way on threads of their own, so that
+neither a slow finish nor a full line of claims can make a lease end; one without items needs no database at all. A
+*claim* is a task of its own that may wait in the pool for as long as its turn takes.
+
+Replies leave through one outbound line. A client that does not read fills it; beyond 256 messages or 4 MiB its claims
+wait, beyond 64 unanswered requests nothing more is read from it – the socket's own flow control then stops it – and
+when nothing has been written for 30 s the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import Receive, Send
+
+from taskmq.errors import TaskMQError
+from taskmq.server.errors import ApiError, as_api_error, invalid
+from taskmq.server.signals import until
+from taskmq.server.workers import messages, steps
+from taskmq.server.workers.claiming import claim_tasks
+from taskmq.server.workers.session import Session
+from taskmq.transport.serving import HandBack
+from taskmq.wire import strict
+from taskmq.wire.codes import MAX_MESSAGE
+
+if TYPE_CHECKING:
+    from taskmq.server.workers.hub import Hub
+
+log = logging.getLogger("taskmq.server")
+
+MAX_UNANSWERED = 64
+MAX_OUTBOUND = 256
+MAX_OUTBOUND_BYTES = 4 * 1_048_576
+MAX_ERRORS, ERRORS_WITHIN = 10, 60.0
+"""So many refused messages in so many seconds end a connection."""
+DRAINED_LINGERS = 30.0
+MOST_STEPS = 200
+"""Items of one exchange with the store."""
+
+Reply = dict[str, Any]
+
+
+class Closed(Exception):
+    """The connection is to be closed with this code and word."""
+
+    def __init__(self, code: int, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Connection:
+    """A worker's WebSocket, from after the upgrade to its end."""
+
+    def __init__(self, hub: Hub, receive: Receive, send: Send, token: str | None, peer: str) -> None:
+        self.hub = hub
+        self.node = hub.node
+        self.token = token
+        self.peer = peer
+        self.session: Session | None = None
+        self.opened = self.heard = time.monotonic()
+        self.drained_at: float | None = None
+        self._receive = receive
+        self._send = send
+        self._closing: Closed | None = None
+        self._wake_reader = asyncio.Event()
+        self._unanswered = 0
+        self._last_ref = 0
+        self._outbound: deque[bytes] = deque()
+        self._outbound_bytes = 0
+        self._has_outbound = asyncio.Event()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._steps: deque[tuple[messages.Message, list[steps.Step]]] = deque()
+        self._has_steps = asyncio.Event()
+        self._errors: deque[float] = deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.claiming: asyncio.Task[None] | None = None
+        self.written_at = time.monotonic()
+        self._sending = False
+
+    # ── life ──
+
+    async def serve(self) -> None:
+        """Until one of the two sides closes it."""
+        writer = asyncio.create_task(self._write())
+        stepper = asyncio.create_task(self._step())
+        reader = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait((reader, writer, stepper), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reader, writer, stepper):
+                if task.done() and not task.cancelled() and task.exception() is not None:
+                    self._note_end(task.exception())
+        finally:
+            await self._end(reader, writer, stepper)
+
+    def _note_end(self, error: BaseException | None) -> None:
+        if isinstance(error, Closed):
+            self._closing = self._closing or error
+        elif not isinstance(error, (ConnectionError, OSError)):
+            log.error("a worker's connection failed", exc_info=error)
+            self._closing = self._closing or Closed(1011, "INTERNAL")
+
+    async def _end(self, reader: asyncio.Task[Any], writer: asyncio.Task[Any], stepper: asyncio.Task[Any]) -> None:
+        self.hub.left(self)
+        for task in (reader, stepper, *self._tasks):
+            task.cancel()
+        if self._closing is not None:
+            await self._flush(writer)
+            with contextlib.suppress(Exception):
+                code, reason = self._closing.code, self._closing.reason
+                message = {"type": "websocket.close", "code": code, "reason": reason}
+                await asyncio.wait_for(self._send(message), 1.0)
+        writer.cancel()
+        await asyncio.gather(reader, writer, stepper, *self._tasks, return_exceptions=True)
+
+    async def _flush(self, writer: asyncio.Task[Any]) -> None:
+        """What was said before the end is sent, if that goes quickly."""
+        await until(lambda: writer.done() or not (self._outbound or self._sending), 1.0, 0.005)
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close it from outside its own tasks."""
+        if self._closing is None:
+            self._closing = Closed(code, reason)
+        self._wake_reader.set()
+
+    # ── writing ──
+
+    def say(self, message: Reply) -> None:
+        """Send a message after those before it."""
+        self.say_raw(strict.dumps(message))
+
+    def say_raw(self, data: bytes) -> None:
+        """Send an encoded message."""
+        self._outbound.append(data)
+        self._outbound_bytes += len(data)
+        if len(self._outbound) > MAX_OUTBOUND or self._outbound_bytes > MAX_OUTBOUND_BYTES:
+            self.writable.clear()
+        self._has_outbound.set()
+
+    def stalled(self, now: float, most: float) -> bool:
+        """Whether a message has been waiting to be written for so long."""
+        return self._sending and now - self.written_at > most
+
+    async def _write(self) -> None:
+        while True:
+            while not self._outbound:
+                self._has_outbound.clear()
+                await self._has_outbound.wait()
+            data = self._outbound.popleft()
+            self._outbound_bytes -= len(data)
+            self._sending, self.written_at = True, time.monotonic()
+            await self._send({"type": "websocket.send", "text": data.decode()})
+            self._sending, self.written_at = False, time.monotonic()
+            if len(self._outbound) <= MAX_OUTBOUND // 2 and self._outbound_bytes <= MAX_OUTBOUND_BYTES // 2:
+                self.writable.set()
+
+    def answer(self, kind: str, ref: int, fields: Reply) -> None:
+        """The final reply to a request; an ``error`` among the fields makes it one."""
+        self.answered()
+        error = fields.get("error")
+        if isinstance(error, ApiError):
+            named: Reply = {name: fields[name] for name in ("task_id", "epoch") if name in fields}
+            self.say({"type": "error", "ref": ref, **error.body(), **named})
+        else:
+            self.say({"type": kind, "ref": ref, **fields})
+
+    def answered(self) -> None:
+        """A request got its final reply."""
+        self._unanswered -= 1
+        self._wake_reader.set()
+
+    def fail(self, ref: int | None, error: BaseException) -> None:
+        """An error as the final reply, or without ``ref`` as a word of its own."""
+        known = as_api_error(error)
+        if known.code == "INTERNAL":
+            log.error("a worker's request failed", exc_info=error)
+        if ref is not None:
+            self.answer("error", ref, {"error": known})
+        else:
+            self.say({"type": "error", **known.body()})
+
+    # ── reading ──
+
+    async def _read(self) -> None:
+        receiving: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                if self._closing is not None:
+                    raise self._closing
+                self._wake_reader.clear()
+                if self._unanswered >= MAX_UNANSWERED:
+                    await self._wake_reader.wait()
+                    continue
+                if receiving is None:
+                    receiving = asyncio.ensure_future(self._receive())
+                waking = asyncio.ensure_future(self._wake_reader.wait())
+                await asyncio.wait((receiving, waking), return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                if receiving.done():
+                    event, receiving = receiving.result(), None
+                    if event["type"] == "websocket.disconnect":
+                        raise ConnectionResetError
+                    await self._take(event)
+        finally:
+            if receiving is not None:
+                receiving.cancel()
+
+    async def _take(self, event: Any) -> None:
+        """One frame."""
+        text = event.get("text")
+        if text is None:
+            raise Closed(1003, "BINARY")
+        data = text.encode("utf-8", "surrogatepass")
+        if len(data) > MAX_MESSAGE:
+            raise Closed(1009, "TOO_BIG")
+        self.heard = time.monotonic()
+        ref = None
+        try:
+            value = strict.loads(data)
+            ref = self._ref_of(value)
+            message = messages.read(value)
+        except (ApiError, strict.NotStrict) as error:
+            self._refuse(ref, error)
+            return
+        if isinstance(message, messages.Hello):
+            await self._hello(message)
+            return
+        if self.session is None:
+            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED")
+        if message.ref <= self._last_ref:
+            self._refuse(None, invalid("the ref does not grow", "ref"))
+            return
+        self._last_ref = message.ref
+        self._unanswered += 1
+        self.session.seen = self.heard
+        try:
+            self._dispatch(self.session, message)
+        except ApiError as error:
+            self.fail(message.ref, error)
+
+    @staticmethod
+    def _ref_of(value: Any) -> int | None:
+        ref = value.get("ref") if isinstance(value, dict) else None
+        return ref if type(ref) is int and 1 <= ref < 2**53 else None
+
+    def _refuse(self, ref: int | None, error: BaseException) -> None:
+        """A message that cannot be read; too many of them end the connection."""
+        if self.session is None:
+            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED") from None
+        now = time.monotonic()
+        self._errors.append(now)
+        while self._errors[0] < now - ERRORS_WITHIN:
+            self._errors.popleft()
+        known = as_api_error(error)
+        self.say({"type": "error", **({} if ref is None else {"ref": ref}), **known.body()})
+        if len(self._errors) >= MAX_ERRORS:
+            raise Closed(1008, "TOO_MANY_ERRORS")
+        if ref is not None:
+            self._last_ref = max(self._last_ref, ref)
+
+    async def _hello(self, message: messages.Hello) -> None:
+        if self.session is not None:
+            self.say({"type": "error", **invalid("there was a hello already", "type").body()})
+            raise Closed(1002, "SECOND_HELLO")
+        if message.protocol != 1:
+            self.say({"type": "error", **invalid("this server speaks protocol 1", "protocol").body()})
+            raise Closed(1008, "UNSUPPORTED_PROTOCOL")
+        try:
+            welcome = await self.hub.welcome(self, message)
+        except (ApiError, TaskMQError, TimeoutError) as error:
+            known = as_api_error(error)
+            self.say({"type": "error", **known.body()})
+            word = known.code if known.code in ("UNAUTHENTICATED", "PERMISSION_DENIED") else "INTERNAL"
+            raise Closed(1008 if word != "INTERNAL" else 1011, word) from None
+        self.say({"type": "welcome", **welcome})
+
+    def _dispatch(self, session: Session, message: messages.Message) -> None:
+        if isinstance(message, messages.Claim):
+            self._claim(session, message)
+        elif isinstance(message, messages.Renew):
+            if message.items:
+                self._spawn(self._renew(session, message.ref, message.items, {}))
+            else:
+                fields = {"lease_ms": steps.DEFAULT_LEASE // 1000, "lost": [], "cancel": []}
+                self.answer("renewed", message.ref, fields)
+        elif isinstance(message, messages.Progress):
+            item = messages.Item(message.task_id, message.epoch)
+            held = session.held.get((item.task_id, item.epoch))
+            news = steps.merged_progress(held, message.done, message.total, message.note)
+            progress = {} if news is None else {(item.task_id, item.epoch): news}
+            self._spawn(self._renew(session, message.ref, [item], progress))
+        elif isinstance(message, messages.Drain):
+            self._drain(session, message.ref)
+        elif isinstance(message, messages.Start):
+            work: list[steps.Step] = [steps.begin(session, item) for item in messages.started_items(message)]
+            self._queue(message, work)
+        elif isinstance(message, messages.Finish):
+            most = self.node.settings.max_payload
+            self._queue(message, [steps.end(session, item, most) for item in messages.finished_items(message)])
+        elif isinstance(message, messages.Release):
+            self._queue(message, [HandBack(item.task_id, item.epoch) for item in message.items])
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ── claims ──
+
+    def _claim(self, session: Session, message: messages.Claim) -> None:
+        if self.claiming is not None and not self.claiming.done():
+            details = {"state": "claim_pending"}
+            raise ApiError("FAILED_PRECONDITION", "a claim of this connection is pending", details=details)
+        if message.n > session.capacity:
+            raise invalid("more than the worker's capacity", "n")
+        self.claiming = self._spawn(claim_tasks(self, session, message))
+
+    # ── steps ──
+
+    def _queue(self, message: messages.Message, work: list[steps.Step]) -> None:
+        self._steps.append((message, work))
+        self._has_steps.set()
+
+    async def _step(self) -> None:
+        """Do what has come, in order, as much at once as there is."""
+        while True:
+            while not self._steps:
+                self._has_steps.clear()
+                await self._has_steps.wait()
+            batch: list[tuple[messages.Message, list[steps.Step]]] = []
+            count = 0
+            while self._steps and (not batch or count + len(self._steps[0][1]) <= MOST_STEPS):
+                batch.append(self._steps.popleft())
+                count += len(batch[-1][1])
+            assert self.session is not None
+            await self._do(self.session, batch)
+
+    async def _do(self, session: Session, batch: list[tuple[messages.Message, list[steps.Step]]]) -> None:
+        store = self.node.stores.of(session.environment_id)
+        work = [step for _, wanted in batch for step in wanted]
+        try:
+            results = await self.node.on("steps", steps.run, store, session.session_id, work)
+        except (TaskMQError, TimeoutError, RuntimeError) as error:
+            for message, _ in batch:
+                self.fail(message.ref, error)  # type: ignore[union-attr]
+            return
+        pairs = iter(zip(work, results, strict=True))
+        for message, wanted in batch:
+            replies = [
+                steps.answer(self.node, session, step, result, info)
+                for step, (result, info) in (next(pairs) for _ in wanted)
+            ]
+            self._reply(message, replies)
+        self.node.changes.tell(step.task_id for step in work)
+        if not all(isinstance(message, messages.Start) for message, _ in batch):
+            self.hub.freed(session, work)
+
+    def _reply(self, message: messages.Message, replies: list[Reply]) -> None:
+        if isinstance(message, messages.Release):
+            done = {"items": [], "unknown": []}  # type: ignore[var-annotated]
+            for reply in replies:
+                named = {"task_id": reply["task_id"], "epoch": reply["epoch"]}
+                done["unknown" if "error" in reply else "items"].append(named)
+            self.answer("released", message.ref, done)
+            return
+        assert isinstance(message, (messages.Start, messages.Finish))
+        kind = "started" if isinstance(message, messages.Start) else "finished"
+        if isinstance(message.items, list):
+            items = [_item(reply) for reply in replies]
+            self.answer(kind, message.ref, {"items": items})
+        else:
+            self.answer(kind, message.ref, replies[0])
+
+    # ── renewals and drain ──
+
+    async def _renew(self, session: Session, ref: int, items: list[messages.Item], progress: dict[Any, Any]) -> None:
+        store = self.node.stores.of(session.environment_id)
+        wanted = steps.wishes(session, items, progress)
+        reserve = self.node.settings.reserve_ms * 1000
+        try:
+            kept, now = await self.node.on("vital", steps.keep, store, session.session_id, wanted, reserve)
+            fields, late = steps.renewed(session, wanted, kept, now)
+            if late:
+                await self.node.on("steps", store.steps, session.session_id, late)
+        except (TaskMQError, TimeoutError, RuntimeError) as error:
+            self.fail(ref, error)
+            return
+        self.answer("renewed", ref, fields)
+        if late or fields["lost"]:
+            self.hub.freed(session, late)
+
+    def _drain(self, session: Session, ref: int) -> None:
+        session.draining, session.drain_ref = True, ref
+        self._unanswered -= 1  # its final reply is "drained", which may take as long as a handler runs
+        self.say({"type": "draining", "ref": ref})
+        if self.claiming is not None:
+            self.claiming.cancel()
+        self.node.claims.gone(session.session_id)
+        self._spawn(self.hub.give_back_reservations(session))
+
+
+def _item(reply: Reply) -> Reply:
+    error = reply.get("error")
+    if isinstance(error, ApiError):
+        return {**{k: v for k, v in reply.items() if k != "error"}, "error": error.body()}
+    return reply

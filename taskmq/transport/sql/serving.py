@@ -1,0 +1,303 @@
+"""``Serving`` over the tables: the steps of a delivery, each checked against the session and epoch that hold it.
+
+Steps change lines and flows as settles do, so they take the locks of their queues. ``keep`` does not: it must never
+wait behind a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from taskmq.outcome import Dead, Defer, Retry, Yield
+from taskmq.policy.claim import UNPARTITIONED
+from taskmq.policy.lease import MAX_ATTEMPTS
+from taskmq.queue import Limit
+from taskmq.state import TaskInfo, TaskState
+from taskmq.transport.base import Found
+from taskmq.transport.serving import (
+    Begin,
+    Begun,
+    End,
+    Ended,
+    Forfeit,
+    HandBack,
+    Held,
+    Keep,
+    Kept,
+    Keyed,
+    Refusal,
+    Revival,
+    Search,
+    Step,
+    StepResult,
+)
+from taskmq.transport.sql import control, leases
+from taskmq.transport.sql.book import Book, open_books
+from taskmq.transport.sql.codes import COUNT_DEAD, COUNT_RETRYING, DUE, ENDED, FAILED, RUNNING
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.inspect import SqlInspect, task_info
+from taskmq.transport.sql.rows import DeadLetter, Place, Renewal, TaskRow, TaskUpdate
+from taskmq.transport.sql.settle import Hands
+
+LOST = Refusal("lost")
+
+
+class SqlServing(SqlInspect):
+    """What a server needs beyond the store's other two protocols."""
+
+    def steps(self, session: str, steps: Sequence[Step]) -> list[StepResult]:
+        """Do these steps of one session, in order, in one transaction."""
+        if not steps:
+            return []
+        queues: set[str] = set()
+        results = self._engine.write(lambda s: _Steps(s, session, self._clock.now(), queues).run(steps))
+        if any(not isinstance(step, Begin) for step in steps):
+            self._engine.signal(queues)
+        return results
+
+    def keep(self, session: str, items: Sequence[Keep], *, reserve: int, longest: int) -> list[Kept]:
+        """Renew what a session holds."""
+        if not items:
+            return []
+        return self._engine.write(lambda s: _keep(s, session, items, self._clock.now(), reserve, longest), vital=True)
+
+    def held(self, session: str) -> list[Held]:
+        """What a session holds."""
+        rows = self._engine.read(lambda queries: queries.held_by(session))
+        return [
+            Held(
+                task_id=row["id"],
+                epoch=row["epoch"],
+                queue=row["queue"],
+                started=bool(row["started"]),
+                attempt=row["attempts"] + 1,
+                lease_until=row["due_at"],
+            )
+            for row in rows
+        ]
+
+    def withdraw(self, task_ids: Sequence[str]) -> list[TaskState | None]:
+        """Cancel what waits or is reserved, ask what runs to stop."""
+        states = self._engine.write(lambda s: _withdraw(s, task_ids, self._clock.now()))
+        self._engine.signal()
+        ended = {info.id: info.state for info in self.get([i for i in task_ids if i not in states]) if info}
+        return [states.get(task_id) or ended.get(task_id) for task_id in task_ids]
+
+    def revive(self, wish: Revival) -> TaskInfo | None:
+        """Queue an ended task again with a new budget."""
+        done = self._engine.write(lambda s: _revive(s, wish, self._clock.now()))
+        self._engine.signal()
+        return self.get([wish.task_id])[0] if done else None
+
+    def search(self, params: Search) -> Found:
+        """One page of tasks."""
+        now = self._clock.now()
+        rows = self._engine.read(lambda queries: queries.find(params, now))
+        infos = [task_info(row, now) for row in rows[: params.limit]]
+        return Found(tasks=infos, cursor=infos[-1].id if len(rows) > params.limit else None)
+
+    def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:
+        """Those of these idempotency keys that are taken."""
+        return self._engine.read(lambda queries: queries.keyed(queue, keys, self._clock.now()))
+
+
+def _reserved(task: TaskRow) -> bool:
+    """Whether it is claimed but no start is known, and none is to be guessed."""
+    return not task.started and (task.batch or 0) < 0
+
+
+class _Steps:
+    """One transaction's steps. ``queues`` gets the names of the queues that it touches."""
+
+    def __init__(self, session: Session, owner: str, now: int, queues: set[str]) -> None:
+        self._session = session
+        self._owner = owner
+        self._now = now
+        self._queues = queues
+        self._tasks: dict[tuple[str, int], TaskRow] = {}
+        self._renewals: list[Renewal] = []
+        self._books: dict[int, Book] = {}
+
+    def run(self, steps: Sequence[Step]) -> list[StepResult]:
+        """The answer to each step."""
+        found = self._session.unfinished(sorted({step.task_id for step in steps}))
+        self._queues.update(queue for _, queue in found.values())
+        if not found:
+            return [LOST for _ in steps]
+        with open_books(self._session, self._queues, self._now) as books:
+            self._books = {book.row.queue_id: book for book in books.values()}
+            rows = self._session.tasks_by_seq([seq for seq, _ in found.values()])
+            held = [row for row in rows if row.state == RUNNING and row.worker == self._owner]
+            self._tasks = {(row.id, row.epoch): row for row in held}
+            hands = Hands(self._session, self._now, books.values())
+            hands.load(held)
+            if any(isinstance(step, (End, Forfeit)) for step in steps):
+                hands.load_logs([row.seq for row in held])
+            results = [self._step(hands, step) for step in steps]
+            self._session.renew(self._renewals, self._now)
+            hands.flush()
+            for book in books.values():
+                book.look_for_missed()
+        return results
+
+    def _step(self, hands: Hands, step: Step) -> StepResult:
+        task = self._tasks.get((step.task_id, step.epoch))
+        if task is None or task.state != RUNNING:
+            return LOST
+        if isinstance(step, Begin):
+            return self._begin(hands, task, step)
+        if isinstance(step, End):
+            return self._end(hands, task, step)
+        if isinstance(step, HandBack):
+            return self._hand_back(hands, task) if _reserved(task) else LOST
+        return self._forfeit(hands, task)
+
+    def _begin(self, hands: Hands, task: TaskRow, step: Begin) -> StepResult:
+        if task.started:
+            return Begun(task.attempts + 1, task.due_at, self._now, repeated=True)
+        late = task.expires_at is not None and task.expires_at <= self._now
+        if late or task.cancel_requested or (task.deadline_at is not None and task.deadline_at <= self._now):
+            self._hand_back(hands, task)
+            return LOST
+        if any(mate.key < task.key for mate in hands.mates(task)):
+            return Refusal("not_next")
+        task.started, task.started_at = 1, self._now
+        task.due_at = _lease_end(task, self._now, step.lease, step.timeout)
+        self._renewals.append(Renewal(task.seq, task.due_at, True, None))
+        return Begun(task.attempts + 1, task.due_at, self._now)
+
+    def _end(self, hands: Hands, task: TaskRow, step: End) -> StepResult:
+        if not task.started:
+            return Refusal("not_started")
+        outcome = step.outcome
+        if isinstance(outcome, Retry) and task.attempts + 1 >= task.max_attempts:
+            outcome = Dead(MAX_ATTEMPTS, outcome.error, outcome.traceback)
+        behind = [mate for mate in hands.mates(task) if mate.key > task.key]
+        hands.receipt = step.digest
+        settled = hands.settle(task, outcome, None)
+        hands.receipt = None
+        if not settled:
+            return Refusal("not_next")
+        released = tuple((mate.id, mate.epoch) for mate in behind if mate.state != RUNNING)
+        if task.state in ENDED:
+            return Ended(ENDED[task.state], released=released)
+        state = TaskState.SCHEDULED if isinstance(outcome, Defer) else TaskState.RETRYING
+        delay = outcome.delay if isinstance(outcome, (Retry, Defer)) else 0
+        return Ended(state, self._now + delay, released)
+
+    def _hand_back(self, hands: Hands, task: TaskRow) -> StepResult:
+        hands.settle(task, Yield(), None)
+        return Ended(ENDED.get(task.state, TaskState.QUEUED))
+
+    def _forfeit(self, hands: Hands, task: TaskRow) -> StepResult:
+        if _reserved(task):
+            return self._hand_back(hands, task)
+        task.due_at = self._now
+        leases.lose(hands, task, {task.seq}, self._now)
+        return Ended(ENDED.get(task.state, TaskState.RETRYING))
+
+
+def _lease_end(task: TaskRow, now: int, lease: int, timeout: int | None) -> int:
+    """A lease reaches neither beyond the task's deadline nor beyond its timeout after its start."""
+    ends = [now + lease]
+    if task.deadline_at is not None:
+        ends.append(task.deadline_at)
+    if timeout is not None and task.started_at is not None:
+        ends.append(task.started_at + timeout)
+    return min(ends)
+
+
+def _keep(session: Session, owner: str, items: Sequence[Keep], now: int, reserve: int, longest: int) -> list[Kept]:
+    found = session.unfinished(sorted({item.task_id for item in items}))
+    rows = {row.id: row for row in session.tasks_by_seq([seq for seq, _ in found.values()])}
+    renewals: dict[int, Renewal] = {}
+    answers: list[Kept] = []
+    for item in items:
+        task = rows.get(item.task_id)
+        if task is None or (task.state, task.epoch, task.worker) != (RUNNING, item.epoch, owner):
+            answers.append(Kept(None))
+            continue
+        until = _kept_until(task, now, item, reserve, longest)
+        progress = None if item.progress is None else msgspec.json.encode(item.progress).decode()
+        over = _over(task, now, item.timeout)
+        if over is None:
+            renewals[task.seq] = Renewal(task.seq, until, bool(task.started), progress)
+        answers.append(Kept(until, bool(task.started), bool(task.cancel_requested), over))
+    session.renew(list(renewals.values()), now)
+    return answers
+
+
+def _kept_until(task: TaskRow, now: int, item: Keep, reserve: int, longest: int) -> int:
+    if _reserved(task):
+        return min(now + reserve, longest - (task.batch or 0))
+    return _lease_end(task, now, item.lease, item.timeout)
+
+
+def _over(task: TaskRow, now: int, timeout: int | None) -> Literal["timeout", "deadline"] | None:
+    if not task.started:
+        return None
+    if task.deadline_at is not None and task.deadline_at <= now:
+        return "deadline"
+    if timeout is not None and task.started_at is not None and task.started_at + timeout <= now:
+        return "timeout"
+    return None
+
+
+def _withdraw(session: Session, task_ids: Sequence[str], now: int) -> dict[str, TaskState]:
+    states = control.cancel(session, task_ids, now)
+    asked = [task_id for task_id, state in states.items() if state is TaskState.RUNNING]
+    found = session.unfinished(asked)
+    if not found:
+        return states
+    with open_books(session, {queue for _, queue in found.values()}, now) as books:
+        rows = session.tasks_by_seq([seq for seq, _ in found.values()])
+        reserved = [row for row in rows if row.state == RUNNING and _reserved(row)]
+        hands = Hands(session, now, books.values())
+        hands.load(reserved)
+        for row in reserved:
+            hands.settle(row, Yield(), None)  # with the request pending, back in line means cancelled
+            states[row.id] = ENDED.get(row.state, TaskState.CANCELLED)
+        hands.flush()
+        for book in books.values():
+            book.look_for_missed()
+    return states
+
+
+def _revive(session: Session, wish: Revival, now: int) -> bool:
+    dead = session.dead_letter(wish.task_id)
+    if dead is None or (wish.expected is not None and dead.replays != wish.expected):
+        return False
+    if dead.state == FAILED and (wish.available_at is None or wish.available_at <= now):
+        return control.replay(session, [wish.task_id], None, now)[0]
+    with open_books(session, [dead.queue], now) as books:
+        book = books[dead.queue]
+        control.lift_hold(book, dead.code, wish.task_id)
+        if dead.state == FAILED:
+            book.count(dead.handler_id, dead.priority, out=COUNT_DEAD)
+        seq = session.next_seqs(1)[0]
+        if wish.available_at is None or wish.available_at <= now:
+            control.enter_again(session, book, wish.task_id, dead, seq, now)
+        else:
+            _revive_later(session, book, wish.task_id, dead, seq, wish.available_at)
+        control.take_key(session, book, wish.task_id, dead, now)
+    return True
+
+
+def _revive_later(session: Session, book: Book, task_id: str, dead: DeadLetter, seq: int, at: int) -> None:
+    """Out of the history, to enter its line when it is due, as a retried one does."""
+    if dead.code is not None:
+        book.load_codes([dead.code])
+    flow = book.flow(dead.code or UNPARTITIONED, seq)
+    limit = None if dead.limit_key is None else Limit(dead.limit_key, dead.limit_n or 1)
+    handler_id = book.handler(dead.handler, dead.version, limit is not None)
+    if flow is not book.plain:
+        flow.n_wait, flow.dirty = flow.n_wait + 1, True
+    book.count(handler_id, dead.priority, into=COUNT_RETRYING)
+    session.revive(task_id, seq, book.row, Place(book.lane_of(flow, handler_id), DUE, handler_id), at)
+    session.update_tasks([TaskUpdate(DUE, at, None, at, None, 0, 0, 0, None, seq)])
+
+
+__all__ = ["SqlServing"]

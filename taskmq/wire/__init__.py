@@ -1,0 +1,1 @@
+"""What the server and its clients share: strict JSON, error codes, times, the credentials file."""
