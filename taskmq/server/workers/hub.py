@@ -187,7 +187,7 @@ class Hub:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """What of a session is still held goes on; what its worker does not name is given up."""
         store = self.node.stores.of(session.environment_id)
-        listed = {(item.task_id, item.epoch) for item in wanted.deliveries}
+        listed = dict.fromkeys((item.task_id, item.epoch) for item in wanted.deliveries)
 
         def work() -> tuple[list[Held], dict[str, HeldTask]]:
             held = store.held(session.session_id)
@@ -197,7 +197,8 @@ class Hub:
                 if (h.task_id, h.epoch) not in listed
             ]
             store.steps(session.session_id, given_up)
-            kept = [h for h in held if (h.task_id, h.epoch) in listed]
+            by_token = {(h.task_id, h.epoch): h for h in held}
+            kept = [by_token[token] for token in listed if token in by_token]
             return kept, {h.task_id: self._remembered(session, h) for h in kept}
 
         kept, remembered = await self.node.on("steps", work)
