@@ -18,7 +18,7 @@ from taskmq.names import check_code, check_name, short
 from taskmq.options import PublishOptions, refuse_unknown
 from taskmq.state import TaskInfo, TaskState
 from taskmq.task import AsyncTask, P, R, Ref, Task, TaskOptions, ref
-from taskmq.transport.base import PUBLISH_BATCH, Finding, Publish, Store
+from taskmq.transport.base import PUBLISH_BATCH, Finding, Publish, Receipt, Store, Transactional
 from taskmq.transport.registry import open_store
 from taskmq.why import why
 
@@ -126,11 +126,14 @@ class App:
 
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enqueue_many(self, messages: Iterable[Message]) -> list[Handle[Any]]:
+    def enqueue_many(self, messages: Iterable[Message], *, connection: Any = None) -> list[Handle[Any]]:
         """Publish messages (``send.message(…)``), in order, and return a handle for each.
 
         Up to 1,000 are stored all or none. More are sent in chunks of 1,000, each of them all or none: if one fails,
         the chunks before it are stored and the error is raised.
+
+        ``connection``: publish in the open transaction of this connection to the store's own database (a driver's or
+        SQLAlchemy's), without committing it. The tasks exist if and only if it commits.
 
         Raises InvalidArgument for what is not a Message, IdempotencyConflict, QueueFull and TransportError.
         """
@@ -140,10 +143,20 @@ class App:
                 self.hooks.fire("before_enqueue", message)
         handles: list[Handle[Any]] = []
         for chunk in _chunks(batch):
-            receipts = self.store.publish(Publish(messages=chunk))
+            receipts = self._publish(Publish(messages=chunk), connection)
             for message, receipt in zip(chunk, receipts, strict=True):
                 handles.append(self._handle(message, receipt.id, receipt.duplicate))
         return handles
+
+    def _publish(self, params: Publish, connection: Any) -> list[Receipt]:
+        store = self.store
+        if connection is None:
+            return store.publish(params)
+        if not isinstance(store, Transactional):
+            raise InvalidArgument(
+                f"connection is for stores in a SQL database; {store.name} has no transactions of yours"
+            )
+        return store.publish_within(params, connection)
 
     async def aenqueue_many(self, messages: Iterable[Message]) -> list[Handle[Any]]:
         """``enqueue_many`` for coroutines; the store is used in a thread."""

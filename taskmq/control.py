@@ -14,6 +14,9 @@ from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, PartitionInfo, QueueStats, Store
 
 PAGE = 100
+"""How many tasks one call acts on, and how many the first page has."""
+LONGEST_PAGE = 1000
+"""Pages grow so far: a store may have to look at everything for each of them."""
 _DEAD = TaskState.FAILED
 WAITING = (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RETRYING)
 
@@ -35,7 +38,8 @@ class TaskQuery:
         while find is not None:
             found = self._store.find(find)
             yield found.tasks
-            find = None if found.cursor is None else dataclasses.replace(find, after=found.cursor)
+            more = min(2 * find.limit, LONGEST_PAGE)
+            find = None if found.cursor is None else dataclasses.replace(find, after=found.cursor, limit=more)
 
     def cancel_all(self) -> int:
         """Cancel those that have not ended (running ones are asked to stop); returns how many were."""
@@ -55,8 +59,9 @@ class TaskQuery:
         return sum(self._store.purge(ids) for ids in self._ids(lambda task: task.state.terminal))
 
     def _ids(self, wanted: Callable[[TaskInfo], bool]) -> Iterator[list[str]]:
-        pages = ([task.id for task in page if wanted(task)] for page in self.pages())
-        return (ids for ids in pages if ids)
+        for page in self.pages():
+            ids = [task.id for task in page if wanted(task)]
+            yield from (ids[at : at + PAGE] for at in range(0, len(ids), PAGE))
 
 
 class QueueControl:

@@ -39,6 +39,7 @@ class PublishOptions(TypedDict, total=False):
     ``limit``       at most so many tasks of one key run at once
     ``retention``   keep record and result so long after the end, 0 to 365 days
     ``headers``     text to text · ``tags`` at most 16; both together at most 4 KiB
+    ``connection``  publish in this connection's open transaction (SQL stores): the task exists iff that commits
     """
 
     queue: str
@@ -58,6 +59,7 @@ class PublishOptions(TypedDict, total=False):
     retention: Duration | None
     headers: Mapping[str, str] | None
     tags: Sequence[str] | None
+    connection: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ def check_options(given: Mapping[str, Any]) -> Fields:
     refuse_unknown("option", given, PublishOptions.__annotations__)
     _refuse_contradictions(given)
     for name, value in given.items():
+        if name == "connection":
+            continue  # says where to publish, and nothing of the message
         if name in _MESSAGE:
             field, check = _MESSAGE[name]
             message[field] = check(value) if value is not None or name in _NEVER_NONE else None

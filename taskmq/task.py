@@ -60,8 +60,8 @@ class Publisher(Protocol):
         """The app's settings."""
         ...
 
-    def enqueue_many(self, messages: Iterable[Message]) -> list[Handle[Any]]:
-        """Publish messages; a handle for each, in order."""
+    def enqueue_many(self, messages: Iterable[Message], *, connection: Any = None) -> list[Handle[Any]]:
+        """Publish messages, in this connection's transaction if one is given; a handle for each, in order."""
         ...
 
 
@@ -120,7 +120,7 @@ class BoundTask(Generic[P, R]):
 
         Raises what ``message`` raises, IdempotencyConflict, QueueFull and TransportError.
         """
-        return self._app.enqueue_many([self.message(*args, **kwargs)])[0]
+        return self._app.enqueue_many([self.message(*args, **kwargs)], connection=self._options.get("connection"))[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """``enqueue`` for coroutines; the store is used in a thread."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from taskmq.testing.clock import FakeClock
+from taskmq.testing.mariadb_server import mariadb_server
 from taskmq.testing.redis_cluster import redis_cluster
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.testing.sql_servers import Kind as SqlKind
@@ -41,11 +42,17 @@ def _plain(clock: FakeClock, place: Path) -> Store:
     return open_store(server.url(f"{place.name}:").replace("unix://", "unix://plain:plain@"), clock=clock)
 
 
+def _mariadb(clock: FakeClock, place: Path) -> Store:
+    server = mariadb_server()
+    return open_store(server.url(server.place(str(place))), clock=clock)
+
+
 STORES: dict[str, Factory] = {
     "memory": lambda clock, place: open_store("memory://", clock=clock),
     "sqlite": lambda clock, place: open_store(f"sqlite:///{place}/q.db?synchronous=off", clock=clock),
     "postgresql": partial(_postgresql, "postgresql"),
     "postgresql-new": partial(_postgresql, "postgresql-new"),
+    "mariadb": _mariadb,
     "redis": partial(_redis, "redis"),
     "redis-plain": _plain,
     "redis-nolua": partial(_redis, "redis", lua="off"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 from redis.crc import key_slot
+from redis.exceptions import MovedError
 
 from taskmq import App, ConfigError, IdempotencyConflict, Limit, QueueConfig, TransportError
 from taskmq.codec import Envelope, encode
 from taskmq.durations import Moment
-from taskmq.errors import QueueFull
+from taskmq.errors import OutcomeUnknown, QueueFull, TransportUnavailable
 from taskmq.ids import new_id
 from taskmq.message import Message
 from taskmq.outcome import Ack, Dead, Retry
@@ -24,9 +26,12 @@ from taskmq.testing.clock import FakeClock
 from taskmq.testing.redis_cluster import RedisCluster, free_port, redis_cluster
 from taskmq.testing.servers import RedisServer
 from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store, Wait
+from taskmq.transport.group import Call
 from taskmq.transport.redis.cluster import RedisClusterTransport
+from taskmq.transport.redis.connection import Settings
 from taskmq.transport.redis.keys import Keys
-from taskmq.transport.redis.nodes import slot_of
+from taskmq.transport.redis.nodes import Cluster, Step, slot_of
+from taskmq.transport.redis.scripts import script
 from taskmq.transport.registry import open_store
 
 QUEUES = tuple(f"q{number}" for number in range(12))
@@ -95,9 +100,9 @@ def test_all_keys_of_a_queue_share_a_slot() -> None:
                 keys.log("01"),
                 keys.limits,
             ),
-            *(keys.partition(queue, b"{x}"), keys.partition(queue, b"}{"), keys.limit("{k}"), *keys.declared()),
+            *(keys.partition(queue, b"{x}"), keys.partition(queue, b"}{"), keys.limit("{k}"), *keys.declared),
         ]
-        assert slot_of(found) == key_slot(queue.encode())
+        assert slot_of(tuple(found)) == key_slot(queue.encode())
         assert len(set(found)) == len(found) - 1  # state is among the declared ones
 
 
@@ -273,21 +278,26 @@ def test_a_dead_letter_moves_to_another_masters_queue(url: str, store: RedisClus
     other.close()
 
 
-@pytest.mark.parametrize("stop", ["arrive", "purge"])
-def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClusterTransport, stop: str) -> None:
-    """A crash between the steps of a move loses nothing and doubles nothing; the next replay ends it."""
-    task_id = _dead(store, "q0")
+def _interrupted(store: RedisClusterTransport, task_id: str, queue: str, stop: str) -> None:
+    """A replay into another queue that ends before this step: "arrive" there, or "leave" here."""
     run = store._run
 
     def crash(which: Any, *args: Any, **options: Any) -> Any:
-        if which.name == stop:
+        if which.name == stop or (stop == "leave" and which.name == "depart" and args[2] == ""):
             raise KeyboardInterrupt
         return run(which, *args, **options)
 
     store._run = crash  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        store.replay([task_id], "q1")
+        store.replay([task_id], queue)
     store._run = run  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("stop", ["arrive", "leave"])
+def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClusterTransport, stop: str) -> None:
+    """A crash between the steps of a move loses nothing and doubles nothing; the next replay ends it."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", stop)
     (task,) = store.get([task_id])
     assert task is not None
     assert task.state is (TaskState.FAILED if stop == "arrive" else TaskState.QUEUED)
@@ -297,6 +307,40 @@ def test_a_move_that_was_interrupted_leaves_one_deliverable_task(store: RedisClu
     assert store.stats(["q0"])[0].dead == (0 if stop == "arrive" else 1)
     assert settle(store, deliveries) == [True]
     assert store.replay([task_id]) == [False]
+
+
+def test_what_a_move_left_behind_is_replayed_from_where_the_task_died_last(store: RedisClusterTransport) -> None:
+    """After an interrupted move the task died again: the replay takes that life, with all its attempts."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert store.settle(Settle(items=[Settlement(claim(store, 1, "q1")[0], Dead("failed", "E: again"), 0)])) == [True]
+    assert store.replay([task_id], "q0") == [True]
+    (task,) = store.get([task_id])
+    assert task is not None
+    assert (task.queue, task.state, task.replays, len(task.attempts)) == ("q0", TaskState.QUEUED, 2, 2)
+    assert settle(store, claim(store, 9, "q0", "q1")) == [True]
+
+
+def test_a_late_step_of_a_move_deletes_no_later_life(store: RedisClusterTransport) -> None:
+    """One operator moves a dead letter there and is slow to clear up; another moves it back meanwhile: it stays."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert store.settle(Settle(items=[Settlement(claim(store, 1, "q1")[0], Dead("failed", "E: again"), 0)])) == [True]
+    assert store.replay([task_id], "q0") == [True]
+    store._run(script("depart"), "q0", task_id, "", 0, home="q0")  # the first one's last step, at last
+    assert [delivery.id for delivery in claim(store, 9, "q0", "q1")] == [task_id]
+
+
+def test_a_moved_task_that_has_ended_does_not_run_again(store: RedisClusterTransport, clock: FakeClock) -> None:
+    """What an interrupted move left behind outlives the record of the task's success, and is no dead letter."""
+    task_id = _dead(store, "q0")
+    _interrupted(store, task_id, "q1", "leave")
+    assert settle(store, claim(store, 1, "q1")) == [True]
+    clock.advance(2 * 86_400)
+    store.maintain(Maintain())
+    assert store.replay([task_id]) == [False]
+    assert store.replay([task_id], "q1") == [False]
+    assert claim(store, 9, "q0", "q1") == []
 
 
 # ── the rest ──
@@ -452,3 +496,150 @@ def test_doctor_looks_at_every_master() -> None:
         assert any(f"127.0.0.1:{node.port} has no replica" in finding.text for finding in found)
     assert not [finding for finding in found if finding.check in ("slots", "clocks")]
     store.close()
+
+
+# ── one master of several is in trouble ──
+
+
+@pytest.fixture
+def maimed(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
+    """A cluster of three masters that works without one of them, and its URL."""
+    cluster = RedisCluster("redis", 3, 0, None, "--cluster-require-full-coverage", "no")
+    yield cluster.url(lua=request.param), cluster
+    cluster.stop()
+
+
+def _on(cluster: RedisCluster, port: int) -> list[str]:
+    return [queue for queue in QUEUES if cluster.node_of(key_slot(queue.encode())).port == port]
+
+
+@pytest.mark.parametrize("maimed", ["on", "off"], indirect=True)
+def test_a_dead_master_stops_only_its_own_queues(
+    maimed: tuple[str, RedisCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the others store is acknowledged or told, and their tasks can be claimed."""
+    monkeypatch.setattr("taskmq.transport.redis.nodes.PATIENCE", 0.3)
+    url, cluster = maimed
+    store = open_store(url)
+    for queue in QUEUES:
+        publish(store, queue)
+    index = cluster.node_of(key_slot(b"taskmq:queues"))
+    broken = next(node for node in cluster.nodes if node is not index)
+    (well, *_), (ill, *_) = _on(cluster, index.port), _on(cluster, broken.port)
+    broken.kill()
+    lonely, first, second = message(ill), message(well), message(ill)
+    with pytest.raises(TransportError, match="node"):
+        store.publish(Publish(messages=[lonely]))  # on a connection that it broke, so nobody knows
+    with pytest.raises(OutcomeUnknown, match=f"what this batch had for '{well}' was stored"):
+        store.publish(Publish(messages=[second, first]))
+    calls = [Call([message(queue)]) for queue in (ill, well)]
+    store._publish_together(calls)  # of two threads that came together
+    assert isinstance(calls[0].error, TransportUnavailable)
+    assert calls[1].result[0].id == calls[1].wish[0].id
+    claimed = claim(store, 30, *QUEUES)
+    assert {delivery.queue for delivery in claimed} == set(QUEUES) - set(_on(cluster, broken.port))
+    assert first.id in {delivery.id for delivery in claimed}
+    with pytest.raises(TransportError):
+        claim(store, 30, *QUEUES)  # nothing else is there to be claimed, so it is told
+    store.close()
+
+
+def test_what_was_claimed_is_given_out_although_another_master_fails(store: RedisClusterTransport) -> None:
+    """A claim that fails on one master between looking and claiming does not lose what the others gave."""
+    for queue in QUEUES:
+        publish(store, queue)
+    each = store._cluster.each
+
+    def fail(calls: Any, **options: Any) -> list[Any]:
+        answers = each(calls, **options)
+        if hasattr(calls[0], "script") and calls[0].args[9].count(","):  # a plan, so it is the claim
+            answers[0] = TransportUnavailable("gone")
+        return answers
+
+    store._cluster.each = fail  # type: ignore[method-assign]
+    assert len(claim(store, 12, *QUEUES)) == 11
+
+
+@pytest.mark.parametrize("lua", ["on", "off"])
+def test_min_replicas_is_asked_of_every_way(lua: str) -> None:
+    """Without replicas nothing is confirmed, and no call says it was."""
+    store = open_store(redis_cluster("redis").url(f"min-{lua}:", lua=lua, min_replicas=1))
+    with pytest.raises(OutcomeUnknown, match="only 0 confirmed"):
+        publish(store, "q0")
+    store.flush()
+    store.close()
+
+
+def test_min_replicas_of_a_single_server_is_refused() -> None:
+    """Nobody would wait for them."""
+    with pytest.raises(ConfigError, match="min_replicas is for a cluster"):
+        open_store("redis://127.0.0.1:1?min_replicas=1")
+
+
+def test_a_node_that_was_taken_out_of_the_cluster_is_not_believed(tmp_path: Path) -> None:
+    """It answers, but knows no slots; the next node of the URL is asked."""
+    stray = RedisCluster("redis", 1)
+    stray.nodes[0].client.execute_command("CLUSTER RESET")
+    alive = redis_cluster("redis").nodes[0].port
+    store = open_store(f"redis://127.0.0.1:{stray.nodes[0].port},127.0.0.1:{alive}/0?cluster=1&prefix={tmp_path.name}:")
+    publish(store, "q0")
+    assert len(claim(store, 1, "q0")) == 1
+    store.flush()
+    store.close()
+    stray.stop()
+
+
+def test_a_queue_that_begins_anew_while_it_is_deleted_stays_listed(
+    url: str, store: RedisClusterTransport, clock: FakeClock
+) -> None:
+    """A publish between the deletion of a queue and that of its entry in the index."""
+    other = open_store(url, clock=clock)
+    publish(other, "q0")
+    settle(other, claim(other, 1, "q0"))
+    command = store._runner.command
+
+    def late(*words: Any) -> Any:
+        if words[0] == "ZREM":
+            publish(other, "q0")
+        return command(*words)
+
+    store._runner.command = late  # type: ignore[method-assign]
+    assert store.delete_queue("q0")
+    assert [stats.name for stats in store.stats()] == ["q0"]
+    other.close()
+
+
+def test_dead_letters_are_found_without_a_look_into_every_queue(store: RedisClusterTransport) -> None:
+    """Only a task that is moving may be in two queues."""
+    for queue in QUEUES:
+        publish(store, queue)
+    ids = [_dead(store, "q0") for _ in range(5) if settle(store, claim(store, 1, "q0")) is not None]
+    looked: list[int] = []
+    look_for = store._look_for
+
+    def count(task_ids: Any, where: Any) -> Any:
+        looked.append(len(where))
+        return look_for(task_ids, where)
+
+    store._look_for = count  # type: ignore[method-assign]
+    assert all(store.get(ids))
+    assert looked == [5]
+
+
+def test_remembering_does_not_get_slower(store: RedisClusterTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of tasks is bounded, and the latest are."""
+    monkeypatch.setattr("taskmq.transport.redis.cluster.REMEMBERED", 10)
+    for number in range(100):
+        store._remember("q", [str(number)])
+        assert len(store._queue_of) + len(store._before) <= 21
+    assert {str(number) for number in range(90, 100)} <= {*store._queue_of, *store._before}
+
+
+def test_a_slot_that_moved_is_noted_only_in_a_table_that_is_there() -> None:
+    """Of two replies the first may have the table forgotten, and the second tells where a slot is now."""
+    cluster = Cluster(Settings("redis://127.0.0.1:1?cluster=1"))
+    cluster._loaded_at = time.monotonic()
+    step = Step(1, ("GET", "a"))
+    step.reply = MovedError("1 127.0.0.1:2")
+    assert cluster._redirected(step) is False
+    cluster.close()

@@ -23,7 +23,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def database_option(command: _Command) -> _Command:
     """Add ``--database``."""
     text = "The SQL database. [TASKMQ_DATABASE_URL, or a TASKMQ_URL of a SQL database]"
-    return click.option("--database", metavar="URL", help=text)(command)
+    return click.option("--database", "--url", "database", metavar="URL", help=text)(command)
 
 
 def database_url(given: str | None) -> str:

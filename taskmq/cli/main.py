@@ -21,7 +21,7 @@ _COMMANDS = {
     "dead": "List, show, replay and purge dead letters.",
     "doctor": "Say what is wrong, and what to do about it.",
     "server": "Serve the API and workers over a SQL database.",
-    "migrate": "Bring a server's database to this program's schema.",
+    "migrate": "Bring a SQL database to this program's schema.",
     "admin": "Make a server's first credentials, and tokens.",
     "bench": "Measure a store.",
     "completion": "Print a shell's script for tab completion.",

@@ -1,4 +1,7 @@
-"""``taskmq migrate``: bring a server's database to the schema of this program, or back."""
+"""``taskmq migrate``: bring a SQL database to the schema of this program, or back.
+
+One schema for workers and server: the store's tables, and the few that only a server uses.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,11 @@ def opened(url: str | None) -> Iterator[Database]:
 
 @click.group("migrate")
 def command() -> None:
-    """Bring a server's database to the schema of this program, or back."""
+    """Bring a SQL database to the schema of this program, or back.
+
+    Workers on SQLite and Redis need none of it: what they need they make when they are opened. A PostgreSQL, MySQL or
+    MariaDB database does, and so does the file of a server.
+    """
 
 
 @command.command()
@@ -78,13 +85,14 @@ def down(database: str | None, to: int, yes: bool, as_json: bool) -> None:
 
 
 @command.command()
+@database_option
 @click.option("--to", metavar="N", type=click.IntRange(0), help="Up to this step.")
-def sql(to: int | None) -> None:
-    """Print the statements for a new SQLite database."""
+def sql(database: str | None, to: int | None) -> None:
+    """Print the statements for a new database; without --database for SQLite."""
     with protocol_exits():
         from taskmq.server.database import migrations
 
-        for statement in migrations.statements(to):
+        for statement in migrations.statements(to, database or "sqlite:///:memory:"):
             click.echo(statement)
 
 

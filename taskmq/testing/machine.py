@@ -84,8 +84,11 @@ contents = st.fixed_dictionaries(
         "max_attempts": st.sampled_from([1, 2, 3, 50]),
         "retention": st.sampled_from([None, None, 0, 5 * SECOND]),
         "tags": st.sampled_from([(), (), ("red",), ("red", "blue")]),
+        "odd": st.sampled_from([False] * 9 + [True]),
     }
 )
+ODDITIES = ("code", "limit", "run_after", "key", "expires", "deadline")
+"""What a plain task has none of."""
 
 news = st.sampled_from([None, None, Progress(3, 10, "rows"), Progress(4)])
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
@@ -118,9 +121,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert got == want, f"\n got {got}\nwant {want}"
         return want
 
-    @initialize(settings=st.fixed_dictionaries(dict.fromkeys(QUEUES, configs)))
-    def configure(self, settings: dict[str, QueueConfig]) -> None:
-        """Give the queues settings."""
+    @initialize(
+        settings=st.fixed_dictionaries(dict.fromkeys(QUEUES, configs)), plain=st.sampled_from([False, False, True])
+    )
+    def configure(self, settings: dict[str, QueueConfig], plain: bool) -> None:
+        """Give the queues settings. ``plain``: nearly all tasks are, as they are where stores take their short ways."""
+        self.plain = plain
         self.both(lambda store: store.configure_queues(settings))
 
     @rule(batch=st.lists(contents, min_size=1, max_size=4))
@@ -143,6 +149,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _message(self, content: dict[str, Any]) -> Message:
         values = dict(content)
+        odd = values.pop("odd")
+        if self.plain and not odd:
+            values |= dict.fromkeys(ODDITIES)
         if self.apart and values["limit"]:
             values["limit"] = Limit(f"{values['queue']}:{values['limit'].key}", values["limit"].n)
         code, weight, most = values.pop("code"), values.pop("weight"), values.pop("max_running")
@@ -161,6 +170,8 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def reserve(self, queues: list[str], n: int, worker: str, can: list[tuple[str, str]] | None, keys: bool) -> None:
         """Claim, some of the time only what a worker can run."""
+        if self.plain:
+            can, keys = None, True
         params = Reserve(queues=queues, limit=n, worker=worker, lease=LEASE, handlers=can, keys=keys)
         self._claimed(self.model.reserve(params), self.store.reserve(params))
 

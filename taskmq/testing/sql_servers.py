@@ -79,14 +79,14 @@ class PostgresServer:
         self.kind = kind
         self._owner = os.getpid()
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self._folder = tempfile.mkdtemp(prefix="taskmq-pg-", dir=memory)
+        self.folder = tempfile.mkdtemp(prefix="taskmq-pg-", dir=memory)
         self._user = unprivileged()
         if self._user:
-            os.chown(self._folder, self._user["user"], self._user["group"])
-            os.chmod(self._folder, 0o755)
+            os.chown(self.folder, self._user["user"], self._user["group"])
+            os.chmod(self.folder, 0o755)
             folder = self._reachable(folder)
         self._programs = folder
-        self._data = f"{self._folder}/data"
+        self._data = f"{self.folder}/data"
         self._places: OrderedDict[str, str] = OrderedDict()
         self._run("initdb", "-D", self._data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync")
         self.start()
@@ -99,8 +99,8 @@ class PostgresServer:
         )
         if probe.returncode == 0:
             return folder
-        shutil.copytree(folder.parent, f"{self._folder}/install", symlinks=True)
-        return Path(self._folder) / "install" / "bin"
+        shutil.copytree(folder.parent, f"{self.folder}/install", symlinks=True)
+        return Path(self.folder) / "install" / "bin"
 
     def _run(self, program: str, *words: str) -> None:
         done = subprocess.run(
@@ -108,7 +108,7 @@ class PostgresServer:
             capture_output=True,
             text=True,
             check=False,
-            cwd=self._folder,
+            cwd=self.folder,
             env=_environment(),
             **self._user,
         )
@@ -119,10 +119,10 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it, and return when it answers."""
-        log = Path(self._folder) / "log"
+        log = Path(self.folder) / "log"
         settings = {
             "listen_addresses": "",
-            "unix_socket_directories": self._folder,
+            "unix_socket_directories": self.folder,
             "max_connections": "300",
             "shared_buffers": "64MB",
             "max_wal_size": "256MB",
@@ -134,7 +134,7 @@ class PostgresServer:
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
-                cwd=self._folder,
+                cwd=self.folder,
                 env=_environment(),
                 **self._user,
             )
@@ -165,7 +165,7 @@ class PostgresServer:
         else:
             self._process.send_signal(2)  # SIGINT: fast shutdown
         self._process.wait(PATIENCE)
-        Path(self._folder, ".s.PGSQL.5432").unlink(missing_ok=True)
+        Path(self.folder, ".s.PGSQL.5432").unlink(missing_ok=True)
 
     def _family(self) -> list[str]:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
@@ -178,20 +178,20 @@ class PostgresServer:
         if self._process.poll() is None:
             self._process.send_signal(3)  # SIGQUIT: immediate
             self._process.wait(PATIENCE)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # ── places ──
 
     def dsn(self, database: str = "postgres") -> str:
         """For psycopg, as the superuser."""
-        return f"host={self._folder} user=postgres dbname={database}"
+        return f"host={self.folder} user=postgres dbname={database}"
 
     def url(self, schema: str | None = None, *, user: str = "postgres", database: str = "postgres", **more: str) -> str:
         """A URL for it."""
         if schema is not None:
             more = {**more, "options": f"-csearch_path={schema}"}
         options = "".join(f"&{name}={quote(value)}" for name, value in more.items())
-        return f"postgresql://{user}@/{database}?host={quote(self._folder)}{options}"
+        return f"postgresql://{user}@/{database}?host={quote(self.folder)}{options}"
 
     def place(self, name: str) -> str:
         """The schema of this place, which is empty when it is first asked for."""
@@ -209,10 +209,10 @@ class PostgresServer:
         return schema
 
     def _make(self, schema: str) -> None:
-        from taskmq.transport.sql.postgresql.migrate import create
+        from taskmq.transport.registry import open_schema
 
         self.execute(f"CREATE SCHEMA {schema}")
-        create(self.url(schema))
+        open_schema(self.url(schema)).up()
 
     def _wipe(self, schema: str) -> None:
         import psycopg

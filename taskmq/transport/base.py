@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Outcome
@@ -43,8 +45,7 @@ class Publish:
     messages: Sequence[Message]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """One published message: its task's id, and whether the key had been published before (then the first id)."""
 
     id: str
@@ -90,8 +91,7 @@ class Reserved:
 # ── settle, extend ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """One delivery and how it ended.
 
     ``started_ago``: microseconds since its handler was started, by the worker's clock; None when it never was.
@@ -348,6 +348,20 @@ class Finding:
     fix: str
 
 
+@runtime_checkable
+class Transactional(Protocol):
+    """A store in a database in which users have transactions of their own."""
+
+    def publish_within(self, params: Publish, connection: Any) -> list[Receipt]:
+        """Store the messages in the open transaction of this connection: they exist if and only if it commits.
+
+        Neither commits nor rolls back; waiting workers are woken after the commit. Raises InvalidArgument for a
+        connection that is none of this store's database or has no transaction; else what ``publish`` raises, with the
+        transaction as it was.
+        """
+        ...
+
+
 class Inspect(Protocol):
     """A store as operators use it. Every verb may raise TransportError."""
 
@@ -438,6 +452,38 @@ class Inspect(Protocol):
 
     def flush(self) -> None:
         """Delete everything of this namespace: queues, tasks, history, keys. For tests and operators."""
+        ...
+
+
+# ── the schema of a database ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """Which schema a database has (None: none), which one this version needs, and the steps from one to the other."""
+
+    found: int | None
+    needed: int
+    steps: Sequence[str]
+
+
+class Schema(Protocol):
+    """The schema of a database that is migrated by hand. Every verb may raise ConfigError or TransportError."""
+
+    def status(self) -> SchemaStatus:
+        """What is there and what is needed."""
+        ...
+
+    def up(self) -> list[str]:
+        """Bring it up to date; what was done."""
+        ...
+
+    def down(self, force: bool = False) -> str:
+        """Undo the last step, or remove it all; what was done."""
+        ...
+
+    def sql(self, found: int | None = None) -> list[str]:
+        """The statements of ``up`` from this version; None: from nothing."""
         ...
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError
-from taskmq.transport.base import Store
+from taskmq.transport.base import Schema, Store
 from taskmq.urls import without_secrets
 
 _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
     "postgresql": "taskmq.transport.sql.postgresql.connection:open_url",
+    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.connection:open_url"),
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.open:open_url"),
+}
+_SCHEMAS = {
+    "postgresql": "taskmq.transport.sql.postgresql.migrate:open_migrator",
+    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.migrate:open_migrator"),
 }
 _EXTRAS = {
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),
@@ -39,9 +45,30 @@ def open_store(url: str, *, namespace: str = "default", clock: Clock | None = No
         known = ", ".join(f"{name}://" for name in sorted(_STORES))
         why = f"this version has no {scheme}:// store yet; it has" if scheme in _EXTRAS else "the scheme must be one of"
         raise ConfigError(f"no store for the URL {without_secrets(str(url))!r}: {why} {known}")
-    module, _, function = factory.partition(":")
+    return cast(Store, _imported(scheme, factory)(url, namespace=namespace, clock=clock))
+
+
+def open_schema(url: str) -> Schema:
+    """The schema of the database of this URL, to be migrated.
+
+    Raises ConfigError for a store that has none, a malformed URL or a missing extra.
+    """
+    scheme = urlsplit(url).scheme
+    factory = _SCHEMAS.get(scheme)
+    if factory is None:
+        known = ", ".join(f"{name}://" for name in sorted(_SCHEMAS))
+        raise ConfigError(
+            f"{without_secrets(url)!r} needs no migration: the store makes what it needs when it is opened; "
+            f"only {known} is migrated"
+        )
+    return cast(Schema, _imported(scheme, factory)(url))
+
+
+def _imported(scheme: str, name: str) -> Callable[..., Any]:
+    """A store's function; raises ConfigError when its extra is missing."""
+    module, _, function = name.partition(":")
     try:
-        opener = getattr(importlib.import_module(module), function)
+        return cast(Callable[..., Any], getattr(importlib.import_module(module), function))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(scheme)
         if extra is None:
@@ -49,7 +76,6 @@ def open_store(url: str, *, namespace: str = "default", clock: Clock | None = No
         raise ConfigError(
             f"the {scheme}:// store needs {error.name!r}, which is not installed: pip install taskmq[{extra}]"
         ) from error
-    return cast(Store, opener(url, namespace=namespace, clock=clock))
 
 
 def _entry_point(scheme: str) -> str | None:
@@ -63,4 +89,4 @@ def _entry_point(scheme: str) -> str | None:
     return None
 
 
-__all__ = ["ENTRY_POINTS", "open_store"]
+__all__ = ["ENTRY_POINTS", "open_schema", "open_store"]

@@ -16,7 +16,7 @@ from taskmq.errors import ConfigError, TransportError, TransportUnavailable
 from taskmq.message import Message
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, RedisServer, free_port, missing, old_binary
-from taskmq.transport.base import Find, Maintain, Publish, Store
+from taskmq.transport.base import Find, Maintain, Publish, Store, Wait
 from taskmq.transport.redis.connection import Server, Settings
 from taskmq.transport.redis.permission import WRITES
 from taskmq.transport.registry import open_store
@@ -223,6 +223,15 @@ def test_a_reading_command_that_is_denied_is_named(guarded: RedisServer, denied:
     with pytest.raises(ConfigError, match="ACL"):
         publish(store, partition="!x")
     assert admin(guarded, "KEYS", "*") == []
+    store.close()
+
+
+@both_modes
+def test_who_may_not_block_is_told_instead_of_looking_without_pause(guarded: RedisServer, lua: str) -> None:
+    """A wait without BLPOP would ask the server again and again, as fast as it answers."""
+    store = open_store(_as_app(guarded, lua, "-blpop"))
+    with pytest.raises(ConfigError, match="blpop"):
+        store.wait(Wait(queues=("q",), timeout=5))
     store.close()
 
 

@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 import pytest
 
-from taskmq.errors import StoreFull, TransportError
+from taskmq.errors import OutcomeUnknown, StoreFull, TransportError
 from taskmq.outcome import Ack
 from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store
+from taskmq.transport.redis import connection
 from taskmq.transport.redis.inprocess import Transaction
 from taskmq.transport.registry import open_store
 from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
@@ -49,6 +50,29 @@ def test_a_full_memory_refuses_a_publish_whole(lua: str) -> None:
         assert store.stats(["q"])[0].ready == stored
         admin(server, "CONFIG", "SET", "maxmemory", "0")
         assert len(work_off(store)) == stored
+        store.close()
+
+
+@both_modes
+def test_a_lost_answer_stays_unknown_when_the_second_try_finds_nobody(
+    lua: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish that the server may have done is never told as one that did not happen."""
+    with own_server() as server:
+        store = open_store(server.url(lua=lua))
+        publish(store)
+        receive = connection.receive
+
+        def lose(shown: str, used: Any, count: int) -> list[Any]:
+            replies = receive(shown, used, count)
+            if lua == "on" or b"QUEUED" in replies:  # in a transaction
+                server.kill()
+                raise OutcomeUnknown("the answer was lost")
+            return replies
+
+        monkeypatch.setattr(connection, "receive", lose)
+        with pytest.raises(OutcomeUnknown):
+            publish(store)
         store.close()
 
 

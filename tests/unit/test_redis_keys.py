@@ -72,7 +72,7 @@ def test_scripts_read_first_and_write_at_the_end() -> None:
 
 def test_every_writing_command_is_rehearsed() -> None:
     """What a user needs to be permitted is known: exactly what the scripts write with."""
-    assert set(re.findall(r"(?:write|in_pieces)\('(\w+)'", library().text)) == set(WRITES)
+    assert set(re.findall(r"(?:write\(|= \{|, \{)'([A-Z]{3,})'", library().text)) == set(WRITES)
 
 
 def test_every_key_of_the_scripts_is_known() -> None:

@@ -15,7 +15,7 @@ from taskmq.transport.registry import open_store
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("carrier-pigeon://loft", "scheme must be one of memory://, postgresql://, redis://, rediss://, sqlite://"),
+        ("carrier-pigeon://loft", "scheme must be one of mariadb://, memory://, mysql://, postgresql://, redis://"),
         ("taskmq.db", "scheme must be one of"),
         ("amqp://u:secret@h/", "this version has no amqp:// store yet"),
         ("memory://name", "write memory://"),

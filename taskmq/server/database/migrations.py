@@ -5,7 +5,7 @@ Step 1 is the store's schema, as the library makes it for itself; a database tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, inspect, select
@@ -14,7 +14,9 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
 from taskmq.clock import SystemClock
 from taskmq.errors import TaskMQError
 from taskmq.server.database import tables
-from taskmq.server.database.engine import Database
+from taskmq.server.database.engine import Database, open_engine
+from taskmq.transport.base import Schema
+from taskmq.transport.registry import open_schema, open_store
 
 
 class Migration(NamedTuple):
@@ -46,30 +48,38 @@ class NewerDatabase(TaskMQError):
 
 
 class Status(NamedTuple):
-    """Where a database is."""
+    """Where a database is. ``behind``: the store's own tables are of an older schema than this program's."""
 
     current: int
     latest: int
+    behind: bool = False
 
     @property
     def pending(self) -> int:
         """How many steps are missing."""
-        return max(0, self.latest - self.current)
+        return max(0, self.latest - self.current) + (self.behind and self.current > 0)
 
 
 def status(database: Database) -> Status:
     """Where the database is; raises NewerDatabase."""
     with database.read() as connection:
-        found = Status(_current(connection), LATEST)
-    if found.current > LATEST:
-        raise NewerDatabase(f"the database is at {found.current:06d}, this program knows {LATEST:06d}: upgrade taskmq")
-    return found
+        current = _current(connection)
+    if current > LATEST:
+        raise NewerDatabase(f"the database is at {current:06d}, this program knows {LATEST:06d}: upgrade taskmq")
+    schema = _store_schema(database)
+    store = None if schema is None else schema.status()
+    if store is not None and (store.found or 0) > store.needed:
+        raise NewerDatabase(f"the store's tables are of schema {store.found}, this program knows {store.needed}")
+    return Status(current, LATEST, behind=store is not None and store.found != store.needed)
 
 
 def up(database: Database, to: int | None = None) -> int:
     """Apply what is missing, up to ``to``; how many steps that were. Raises NewerDatabase."""
     target = LATEST if to is None else min(to, LATEST)
-    wanted = [step for step in MIGRATIONS if status(database).current < step.version <= target]
+    found = status(database)
+    wanted = [step for step in MIGRATIONS if found.current < step.version <= target]
+    if found.behind and found.current > 0:
+        _make_store(database)
     for step in wanted:
         if step.store:
             _make_store(database)
@@ -82,7 +92,7 @@ def up(database: Database, to: int | None = None) -> int:
                 connection.execute(statement)
             row = {"version": step.version, "name": step.name, "applied_at": SystemClock().now()}
             connection.execute(tables.migrations.insert().values(row))
-    return len(wanted)
+    return len(wanted) + (found.behind and found.current > 0)
 
 
 def down(database: Database, to: int) -> int:
@@ -94,21 +104,30 @@ def down(database: Database, to: int) -> int:
             for table in _store_tables(connection) if step.store else reversed(step.tables):
                 connection.execute(DropTable(table, if_exists=True))
             connection.execute(tables.migrations.delete().where(tables.migrations.c.version == step.version))
+    schema = _store_schema(database)
+    while schema is not None and any(step.store for step in undone) and schema.status().found is not None:
+        schema.down(force=True)
     return len(undone)
 
 
-def statements(to: int | None = None) -> list[str]:
-    """What ``up`` would run in an empty SQLite database, as text."""
-    from sqlalchemy.dialects import sqlite
-
-    from taskmq.transport.sql.sqlite.ddl import statements as of_store
-
+def statements(to: int | None = None, url: str = "sqlite:///:memory:") -> list[str]:
+    """What ``up`` would run in an empty database of this kind, as text."""
+    engine = open_engine(url)
     lines = []
     for step in MIGRATIONS:
         if to is None or step.version <= to:
-            lines += of_store() if step.store else []
-            lines += [str(statement.compile(dialect=sqlite.dialect())) for statement in _creates(step.tables)]
-    return [f"{line.strip()};" for line in lines]
+            lines += _store_statements(url) if step.store else []
+            lines += [str(statement.compile(dialect=engine.dialect)) for statement in _creates(step.tables)]
+    engine.dispose()
+    return [line if line.startswith("--") else f"{line.strip()};" for line in lines]
+
+
+def _store_statements(url: str) -> list[str]:
+    if url.startswith("sqlite"):
+        from taskmq.transport.sql.sqlite.ddl import statements as of_store
+
+        return list(of_store())
+    return open_schema(url).sql()
 
 
 def _creates(wanted: Sequence[Table]) -> list[CreateTable | CreateIndex]:
@@ -126,24 +145,24 @@ def _current(connection: Connection) -> int:
     return max(versions, default=0)
 
 
+def _store_schema(database: Database) -> Schema | None:
+    """The store's schema where it is migrated and not made by whoever opens it."""
+    return None if database.engine.dialect.name == "sqlite" else open_schema(database.url)
+
+
 def _make_store(database: Database) -> None:
-    """Create the store's schema, unless it is there."""
-    with database.read() as connection:
-        if inspect(connection).has_table("taskmq_schema"):
-            return
-    maker: Callable[[str], None] = _make_by_opening
-    if database.engine.dialect.name == "postgresql":
-        from taskmq.transport.sql.postgresql.migrate import create as maker
-    maker(database.url)
-
-
-def _make_by_opening(url: str) -> None:
-    from taskmq.transport.registry import open_store
-
-    open_store(url).close()
+    """Create the store's tables, or bring them up to date."""
+    schema = _store_schema(database)
+    if schema is not None:
+        schema.up()
+    else:
+        open_store(database.url).close()
 
 
 def _store_tables(connection: Connection) -> list[Table]:
+    """The store's tables in a SQLite file; a database server's are the engine's to remove."""
+    if connection.dialect.name != "sqlite":
+        return []
     from taskmq.transport.sql.tables import metadata
 
     found = set(inspect(connection).get_table_names())

@@ -4,9 +4,9 @@ Inside a queue nothing differs from a single server: the same scripts, one slot 
 do, since it sees one queue only:
 
 Claiming from several queues
-    Look at all of them, choose with the one rule, claim (peeked.py): two round trips whatever the number of queues,
-    because the nodes are asked together. What is due enters its line when it is looked at, so work is found with no
-    maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
+    Look at all of them (looks.py), choose with the one rule (peeked.py), claim: two round trips whatever the number of
+    queues, because the nodes are asked together. What is due enters its line when it is looked at, so work is found
+    with no maintenance running. Between the two steps a more urgent task may become due elsewhere: ``global_priority``.
 Publishing to several queues
     All or none within a queue. A conflict or a full queue refuses its own tasks only, and the error says what was
     stored.
@@ -17,8 +17,8 @@ Waking
     in each queue for a while, and whatever makes work eligible there says so in its reply if it found the mark; then
     its caller pushes. So nobody pushes while all are busy, and a push that is lost costs a second at most.
 Replay into another queue
-    The record moves to another slot: it is marked with where it goes, then added there, then deleted here. It is
-    claimable only there; a crash in between leaves it dead here, and the next replay of it goes on with the same move.
+    The record moves to another slot: it is marked with where it goes, then added there, then deleted here (depart.lua).
+    It is claimable only there; a crash in between leaves it dead here, and the next replay goes on with the same move.
 Finding a task by its id
     Its handle does not say which queue it is in. What this object published or claimed it remembers for a while;
     otherwise it asks all queues, one round trip.
@@ -48,9 +48,11 @@ from taskmq.transport.base import (
 )
 from taskmq.transport.group import Call as Wish
 from taskmq.transport.redis import records
-from taskmq.transport.redis.inspect import PURGE, REPLAY
+from taskmq.transport.redis.inspect import REPLAY
 from taskmq.transport.redis.keys import Keys
+from taskmq.transport.redis.looks import Look, Looks
 from taskmq.transport.redis.nodes import Cluster
+from taskmq.transport.redis.nodes import Wish as Asked
 from taskmq.transport.redis.peeked import Peeked, choose_from, plans
 from taskmq.transport.redis.scripts import Call, script
 from taskmq.transport.redis.transport import (
@@ -70,8 +72,8 @@ from taskmq.transport.redis.transport import (
 DEPART, ARRIVE = script("depart"), script("arrive")
 ROUNDS = 3
 """How often one claim looks again because others were quicker."""
-REMEMBERED = 100_000
-"""Of so many tasks it is remembered which queue they are in."""
+REMEMBERED = 50_000
+"""Of so many tasks at least it is remembered which queue they are in, and of twice as many at most."""
 WAITING_MS = 3000
 """How long a waiter's mark stays. It is renewed every second."""
 TOKENS = 32
@@ -106,9 +108,12 @@ class RedisClusterTransport(RedisTransport):
         super().__init__(runner, namespace, clock)
         self._cluster = runner
         self._keys_of: dict[str, Keys] = {}
+        self._looks = Looks(self._at, clock)
         self._enlisted: set[str] = set()
         """Queues that this object has seen in the index of queues, or put there."""
         self._queue_of: dict[str, str] = {}
+        self._before: dict[str, str] = {}
+        """What was remembered before that. To forget one by one would be slow: a dict looks for its first key."""
 
     # ── homes ──
 
@@ -130,12 +135,22 @@ class RedisClusterTransport(RedisTransport):
         return self._queues()
 
     def _homes_of(self, task_ids: Sequence[str]) -> list[str | None]:
-        remembered = {i: queue for i, task_id in enumerate(task_ids) if (queue := self._queue_of.get(task_id))}
+        recent, before = self._queue_of, self._before
+        remembered = {
+            i: queue for i, task_id in enumerate(task_ids) if (queue := recent.get(task_id) or before.get(task_id))
+        }
         found = self._look_for(task_ids, list(remembered.items()))
-        unsure = [i for i in range(len(task_ids)) if i not in found or found[i][1] == DEAD]
-        if unsure:
+        left: set[tuple[int, str]] = set()  # copies of what moves, or has moved, to another queue: the last choice
+        for _ in range(2):
+            dead = [(i, queue) for i, (queue, state) in found.items() if state == DEAD]
+            texts = self._commands([("GET", self._at(queue).task(task_ids[i])) for i, queue in dead])
+            left |= {of for of, text in zip(dead, texts, strict=True) if text is None or records.moves(text)}
+            unsure = [i for i in range(len(task_ids)) if i not in found or (i, found[i][0]) in left]
+            if not unsure:
+                break
             queues = self._queues()
-            found.update(self._look_for(task_ids, [(i, queue) for i in unsure for queue in queues]))
+            asked = [(i, queue) for i in unsure for queue in queues if (i, queue) not in left]
+            found.update(self._look_for(task_ids, asked))
         return [found[i][0] if i in found else None for i in range(len(task_ids))]
 
     def _look_for(self, task_ids: Sequence[str], where: Sequence[tuple[int, str]]) -> dict[int, tuple[str, bytes]]:
@@ -149,22 +164,36 @@ class RedisClusterTransport(RedisTransport):
         return found
 
     def _remember(self, queue: str, task_ids: Iterable[str]) -> None:
-        self._queue_of.update(dict.fromkeys(task_ids, queue))
-        while len(self._queue_of) > REMEMBERED:
-            self._queue_of.pop(next(iter(self._queue_of)), None)
+        recent = self._queue_of
+        recent.update(dict.fromkeys(task_ids, queue))
+        if len(recent) > REMEMBERED:
+            self._before, self._queue_of = recent, {}
 
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        homes = [self._home_of(call) for call in calls]
-        self._enlist({home for home, call in zip(homes, calls, strict=True) if call.script.writes} - self._enlisted)
-        answers = self._cluster.scripts(calls, again=again)
-        self._enlist({home for home, (_, _, begun) in zip(homes, answers, strict=True) if begun})
-        self._push({home: woken for home, (_, woken, _) in zip(homes, answers, strict=True) if woken})
-        return [reply for reply, _, _ in answers]
+        replies = self._each(calls, again=again)
+        _raise_first(replies)
+        return replies
 
-    def _home_of(self, call: Call) -> str:
-        return call.keys[0][len(self._prefix.encode()) + 1 : -len(b"}:state")].decode()
+    def _each(self, wishes: Sequence[Asked], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """Replies, and errors in the place of those that there are none of (nodes.py)."""
+        self._enlist({wish.home for wish in wishes if isinstance(wish, Call) and wish.script.writes} - self._enlisted)
+        answers = self._cluster.each(wishes, again=again, hasty=hasty)
+        begun: set[str] = set()
+        woken: dict[str, int] = {}
+        for i, (wish, answer) in enumerate(zip(wishes, answers, strict=True)):
+            if isinstance(wish, Call) and not isinstance(answer, Exception):
+                answers[i], count, new = answer
+                if count:
+                    woken[wish.home] = count
+                if new:
+                    begun.add(wish.home)
+        if begun:
+            self._enlist(begun)
+        if woken:
+            self._push(woken)
+        return answers
 
     def _enlist(self, queues: set[str]) -> None:
         """Add queues to the index: before they are used first, and again if somebody has deleted them meanwhile."""
@@ -179,11 +208,10 @@ class RedisClusterTransport(RedisTransport):
         for queue, count in woken.items():
             tokens = self._wakeup.list_of(queue)
             commands += [("RPUSH", tokens, *["1"] * count), ("LTRIM", tokens, 0, TOKENS - 1)]
-        if commands:
-            try:
-                self._runner.commands(commands)
-            except (OutcomeUnknown, TransportUnavailable):
-                pass  # who waits looks by himself every second
+        try:
+            self._runner.commands(commands)
+        except (OutcomeUnknown, TransportUnavailable):
+            pass  # who waits looks by himself every second
 
     # ── the hot path ──
 
@@ -193,24 +221,25 @@ class RedisClusterTransport(RedisTransport):
             self._call(PUBLISH, *records.Batch([call.wish[i] for i in part]).args(), home=self._home(queue))
             for call, queue, part in parts
         ]
-        answers = iter(zip(parts, self._replies(scripts, again=True), strict=True))
+        answers = iter(zip(parts, self._each(scripts, again=True), strict=True))
         for call in calls:
             found: dict[int, Receipt] = {}
             stored: list[str] = []
-            error: TaskMQError | None = None
+            errors: list[Exception] = []
             for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
                 try:
+                    _raise_first([answer])
                     mine = receipts([call.wish[i] for i in part], answer)
                 except TaskMQError as refusal:
-                    error = error or refusal
+                    errors.append(refusal)
                     continue
                 found.update(zip(part, mine, strict=True))
                 stored.append(queue)
                 self._remember(queue, (receipt.id for receipt in mine))
-            if error is None:
-                call.answer([found[i] for i in range(len(call.wish))])
+            if errors:
+                call.error = _with_news(errors, stored)
             else:
-                call.error = _with_news(error, stored)
+                call.answer([found[i] for i in range(len(call.wish))])
 
     def publish(self, params: Publish) -> list[Receipt]:
         """Store the messages: of each queue all or none."""
@@ -220,69 +249,118 @@ class RedisClusterTransport(RedisTransport):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._claim(params, None)
+        return self.settle_and_reserve(Settle(items=[]), params)[1]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
-        return self.settle_and_reserve(params, None)[0]
+        parts = _by_queue([item.delivery for item in params.items])
+        return _settled(params, parts, self._replies(self._settle_calls(params, parts)))
 
-    def settle_and_reserve(self, settle: Settle, reserve: Reserve | None) -> tuple[list[bool], Any]:
+    def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both; the looks at the queues travel with what is settled."""
-        by_queue = _by_queue([item.delivery for item in settle.items])
-        calls = [
-            self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
-            for queue, part in by_queue.items()
-        ]
-        looks = [] if reserve is None else self._looks(reserve, reserve.limit)
-        replies = self._replies([*calls, *looks])
-        answers: list[bool] = [False] * len(settle.items)
-        for part, reply in zip(by_queue.values(), replies, strict=False):
-            for i, answer in zip(part, accepted(reply), strict=True):
-                answers[i] = answer
-        return answers, None if reserve is None else self._claim(reserve, replies[len(calls) :])
+        parts = _by_queue([item.delivery for item in settle.items])
+        calls = self._settle_calls(settle, parts)
+        queues = list(dict.fromkeys(reserve.queues))
+        looks = [self._look(reserve, queue, reserve.limit, alone=len(queues) == 1) for queue in queues]
+        asked = _wishes(looks)
+        replies = self._each([*calls, *asked], hasty=len(asked) if len(queues) > 1 else 0)
+        _raise_first(replies[: len(calls)])
+        answers = _settled(settle, parts, replies[: len(calls)])
+        try:
+            return answers, self._claimed(self._claim(reserve, looks, replies[len(calls) :]))
+        except (OutcomeUnknown, TransportUnavailable):
+            if not calls:
+                raise
+            return answers, Reserved(deliveries=[], more=True)  # what was settled must be told
 
-    def _looks(self, params: Reserve, n: int) -> list[Call]:
-        """What a claim begins with: a look at each queue, or the claim itself when there is only one."""
-        queues = list(dict.fromkeys(params.queues))
-        how = "peek" if len(queues) > 1 else ""
-        return [self._claim_call(params, queue, n, how) for queue in queues]
+    def _settle_calls(self, settle: Settle, parts: Mapping[str, Sequence[int]]) -> list[Call]:
+        return [
+            self._call(SETTLE, *records.settlements([settle.items[i] for i in part]), home=self._home(queue))
+            for queue, part in parts.items()
+        ]
+
+    def _look(self, params: Reserve, queue: str, n: int, *, alone: bool = False, simple: bool = True) -> Look:
+        """What a claim begins with: a look at the queue, or the claim itself when it is the only one."""
+        if simple and not alone and params.handlers is None and params.keys:
+            look = self._looks.simple(self._home(queue), n)
+            if look is not None:
+                return look
+        return Look(queue, [self._claim_call(params, queue, n, "" if alone else "peek")], 0)
 
     def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
-        args = self._reserve_args(params, (queue,), n, plan, batch)
+        args = [*self._claim_args(params, n, plan=plan, batch=batch), queue]
         return self._call(RESERVE, *args, home=self._home(queue))
 
-    def _claim(self, params: Reserve, looks: Sequence[Any] | None) -> Reserved:
-        queues = list(dict.fromkeys(params.queues))
-        if len(queues) <= 1:
-            (answer,) = looks or self._replies(self._looks(params, params.limit))
-            return self._claimed(reserved(answer))
+    def _claim(self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any]) -> Reserved:
+        if len(looks) == 1:
+            _raise_first(replies)
+            return reserved(replies[0])
         deliveries: list[Any] = []
-        more, dues = False, []
+        errors: list[Exception] = []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
+        more, due, left, hasty = False, None, params.limit, True
         for _ in range(ROUNDS):
-            left = params.limit - len(deliveries)
-            looks = looks or self._replies(self._looks(params, left))
-            peeked = [Peeked(name, look) for name, look in zip(queues, looks, strict=True) if len(look) > 2]
-            more = any(look[0] == b"1" for look in looks)
-            dues = [int(look[1]) for look in looks if look[1]]
+            peeked, more, due, errors = self._read(params, looks, replies, left, hasty=hasty)
             picks = choose_from(peeked, left)
             told = plans(peeked, picks, left)
+            if not told and (any(look.lines for look in looks) or (errors and hasty)):
+                hasty = False  # nothing is in line: what is due, and when? And what of those who did not answer?
+                looks = [self._look(params, look.queue, left, simple=False) for look in looks]
+                replies = self._each(_wishes(looks))
+                continue
             if not told:
                 break
-            calls = [self._claim_call(params, name, left, plan, batch) for name, plan in told.items()]
-            answers = dict(zip(told, map(reserved, self._replies(calls)), strict=True))
+            claims = self._each([self._claim_call(params, name, left, plan, batch) for name, plan in told.items()])
+            errors += [claim for claim in claims if isinstance(claim, Exception)]
+            answers = {name: reserved(claim) for name, claim in zip(told, claims, strict=True) if _is_answer(claim)}
             more = more or any(answer.more for answer in answers.values())
-            given = {name: iter(answer.deliveries) for name, answer in answers.items()}
+            given = {name: iter(answers[name].deliveries if name in answers else ()) for name in told}
             found = [delivery for pick in picks if (delivery := next(given[pick.name], None)) is not None]
             deliveries += found
-            if len(found) == len(picks):
+            left -= len(found)
+            if len(found) == len(picks) or errors:
                 break
-            looks = None
+            looks = [self._look(params, look.queue, left) for look in looks]
+            asked = _wishes(looks)
+            replies = self._each(asked, hasty=len(asked) if hasty else 0)
         else:
             more = True
-        return self._claimed(
-            Reserved(deliveries=deliveries, more=more, next_due=min(dues) if dues and not deliveries else None)
-        )
+        if not deliveries:  # what was claimed elsewhere must not wait for the end of its leases
+            _raise_first(errors)
+        return Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due)
+
+    def _read(
+        self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any], n: int, *, hasty: bool
+    ) -> tuple[list[Peeked], bool, int | None, list[Exception]]:
+        """What the queues would give; whether there is more to be done in them, when something falls due; errors."""
+        peeked: list[Peeked] = []
+        errors: list[Exception] = []
+        again: list[Look] = []
+        said: list[Sequence[bytes]] = []
+        at = 0
+        for look in looks:
+            answers, at = replies[at : at + len(look.wishes)], at + len(look.wishes)
+            failed = [answer for answer in answers if isinstance(answer, Exception)]
+            if failed:
+                errors.append(failed[0])
+            elif not look.lines:
+                said.append(answers[0])
+                peeked += self._looks.of_script(look.queue, answers[0])
+            elif (simple := self._looks.of_lines(look, answers, n)) is not None:
+                peeked.append(simple)
+            else:
+                again.append(self._look(params, look.queue, n, simple=False))
+        if again:
+            asked = _wishes(again)
+            for look, answer in zip(again, self._each(asked, hasty=len(asked) if hasty else 0), strict=True):
+                if isinstance(answer, Exception):
+                    errors.append(answer)
+                else:
+                    said.append(answer)
+                    peeked += self._looks.of_script(look.queue, answer)
+        dues = [int(answer[1]) for answer in said if answer[1]]
+        more = any(answer[0] == b"1" for answer in said)
+        return peeked, more, min(dues, default=None), errors
 
     def _claimed(self, found: Reserved) -> Reserved:
         for delivery in found.deliveries:
@@ -340,28 +418,30 @@ class RedisClusterTransport(RedisTransport):
 
     def _move(self, task_id: str, home: str, queue: str) -> bool:
         """Replay a dead letter into another queue, or go on where an earlier try was interrupted."""
-        target = self._home(queue)
-        answer = self._run(DEPART, home, task_id, target, home=home, again=True)
+        answer = self._run(DEPART, home, task_id, self._home(queue), "", home=home, again=True)
         if not answer:
             return False
-        target, record, log = answer[0].decode(), answer[1], answer[2]
-        self._run(ARRIVE, target, task_id, record, log, home=target, again=True)
-        self._run(PURGE, task_id, home=home, again=True)
-        self._remember(target, (task_id,))
-        return True
+        target, record, log, life, end = answer
+        to = target.decode()
+        arrived = self._run(ARRIVE, to, task_id, record, log, life, end, home=to, again=True)
+        self._run(DEPART, home, task_id, "", life, home=home, again=True)
+        self._remember(to, (task_id,))
+        return bool(arrived) or self.replay([task_id], queue)[0]  # what was there: an earlier move, ended just now
 
     def delete_queue(self, queue: str) -> bool:
         """Forget a queue that has no unfinished tasks."""
         gone = super().delete_queue(queue)
         if gone:
-            self._runner.command("ZREM", self._keys.queues, queue)
             self._enlisted.discard(queue)
+            self._runner.command("ZREM", self._keys.queues, queue)
+            if self._runner.command("GETRANGE", self._at(queue).of_queue("state", queue), 0, 0):
+                self._enlist({queue})  # somebody began it anew before it was taken out of the index
         return gone
 
     def flush(self) -> None:
         """Delete everything of this namespace, on all masters, and nothing else."""
         self._enlisted.clear()
-        self._queue_of.clear()
+        self._queue_of, self._before = {}, {}
         for address in self._cluster.masters():
             cursor = b"0"
             while True:
@@ -379,8 +459,35 @@ def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
     return found
 
 
-def _with_news(error: TaskMQError, stored: Sequence[str]) -> TaskMQError:
-    """The error, with what was stored all the same."""
+def _settled(settle: Settle, parts: Mapping[str, Sequence[int]], replies: Sequence[bytes]) -> list[bool]:
+    """What became of each delivery, in the order in which they were given."""
+    answers = [False] * len(settle.items)
+    for part, reply in zip(parts.values(), replies, strict=True):
+        for i, answer in zip(part, accepted(reply), strict=True):
+            answers[i] = answer
+    return answers
+
+
+def _wishes(looks: Sequence[Look]) -> list[Asked]:
+    return [wish for look in looks for wish in look.wishes]
+
+
+def _is_answer(reply: Any) -> bool:
+    return not isinstance(reply, Exception)
+
+
+def _raise_first(replies: Iterable[Any]) -> None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+
+
+def _with_news(errors: Sequence[Exception], stored: Sequence[str]) -> Exception:
+    """The error of a batch, with what was stored all the same. ``TransportUnavailable`` says that nothing was."""
+    error = next((error for error in errors if isinstance(error, OutcomeUnknown)), errors[0])
     if stored:
-        error.args = (f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored",)
+        text = f"{error.args[0]}; what this batch had for {', '.join(map(repr, stored))} was stored"
+        if isinstance(error, TransportUnavailable):
+            return OutcomeUnknown(text)
+        error.args = (text,)
     return error

@@ -93,6 +93,10 @@ class Settings:
         self.cluster = self._switch(given, "cluster", {"1": True, "0": False}, False)
         self.allow_eviction = self._switch(given, "allow_eviction", {"1": True, "0": False}, False)
         self.min_replicas = self._min_replicas(given.get("min_replicas", "0"))
+        if self.min_replicas and not self.cluster:
+            raise ConfigError(
+                f"{self.shown}: min_replicas is for a cluster; without cluster=1 nobody would wait for them"
+            )
         if not self.prefix:
             raise ConfigError(f"{self.shown}: the prefix is empty; it keeps this program's keys apart from others'")
         rest = urlencode([(name, value) for name, value in query if name not in _OWN_OPTIONS])
@@ -186,22 +190,23 @@ class Server:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
-        if any(call.script.writes for call in calls):
+        writes = any(call.script.writes for call in calls)
+        if writes:
             self.ask_permission()
-        replies = self._exchange([self.script_command(call) for call in calls], again)
+        replies = self._exchange([self.script_command(call) for call in calls], again, writes)
         for at, (call, reply) in enumerate(zip(calls, replies, strict=True)):
             for _ in range(LESSONS):
                 way = self.next_way(reply)
                 if way is None:
                     break
-                replies[at] = reply = self._exchange([self.script_command(call, way)], again)[0]
+                replies[at] = reply = self._exchange([self.script_command(call, way)], again, writes)[0]
             if isinstance(reply, Exception):
                 raise self.error(reply)
         return replies
 
     def script_command(self, call: Call, way: Way = "library") -> Command:
         """The command that runs a script."""
-        script, args, keys = call
+        script, args, keys, _ = call
         if way == "whole":
             return ("EVAL", script.text, len(keys), *keys, *args)
         if self._functions and way == "library":
@@ -287,13 +292,18 @@ class Server:
 
     # ── exchanges ──
 
-    def _exchange(self, commands: Sequence[Command], again: bool) -> list[Any]:
+    def _exchange(self, commands: Sequence[Command], again: bool, writes: bool = False) -> list[Any]:
         try:
             return self._send_and_read(commands)
-        except OutcomeUnknown:
+        except OutcomeUnknown as lost:
             if not again or self._closed:
                 raise
-            return self._send_and_read(commands)
+            try:
+                return self._send_and_read(commands)
+            except TransportUnavailable as error:
+                if writes:  # that nothing happened is true of the second try only
+                    raise OutcomeUnknown(f"{lost}; and then: {error}") from error
+                raise
 
     def _send_and_read(self, commands: Sequence[Command]) -> list[Any]:
         with self.connection() as connection:
@@ -406,6 +416,11 @@ def _is_unknown(reply: Any) -> bool:
         or ("unknown command" in said and "FCALL" in said.upper())
         or (isinstance(reply, NoPermissionError) and "fcall" in said.lower())
     )
+
+
+def is_woken(reply: Exception) -> bool:
+    """Whether a server says by it that nobody can wait here any more: it is a replica now."""
+    return str(reply).startswith("UNBLOCKED")
 
 
 def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[Any]:

@@ -30,7 +30,7 @@ from weakref import WeakSet
 
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
 from taskmq.transport.redis.connection import Server, Settings, exchange
-from taskmq.transport.redis.nodes import REDIRECTIONS, Cluster, Step
+from taskmq.transport.redis.nodes import CONFIRM_MS, REDIRECTIONS, Cluster, Step, unconfirmed
 from taskmq.transport.redis.runner import OneServer
 from taskmq.transport.redis.scripts import Call, library
 
@@ -43,7 +43,7 @@ REMEMBERED = 64
 
 Read = tuple[bytes, ...]
 
-_OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS"))
+_OF_MANY_KEYS = frozenset((b"MGET", b"EXISTS", b"SINTER"))
 READS = _OF_MANY_KEYS | frozenset(
     {
         *(b"GET", b"HGET", b"HMGET", b"HGETALL", b"LLEN", b"SMISMEMBER", b"TIME"),
@@ -101,11 +101,12 @@ class Engine:
         start = call.keys[0][: -len("state")] if call.keys else args[0]
         topic = (name, start, _topic(name, args))
         lost = 0
+        doubt: OutcomeUnknown | None = None
         modest = False
         for attempt in range(TRIES):
             if name == "reserve" and not call.keys and attempt % PATIENT == PATIENT - 1 and args[2] != b"1":
                 args, modest = [*args[:2], b"%d" % (int(args[2]) // 2), *args[3:]], True
-            transaction = Transaction(server)
+            transaction = Transaction(server, call.script.writes)
             try:
                 with server.connection() as connection:
                     transaction.begin(connection, [*self._ahead.get(topic, ()), *_given(name, args, start)])
@@ -120,9 +121,14 @@ class Engine:
                         reply, done = None, False
             except OutcomeUnknown as error:
                 lost += 1
+                doubt = doubt if transaction.reading else error
                 if lost > 1 or not (again or transaction.reading):
-                    raise TransportUnavailable(str(error)) if transaction.reading else error from error
+                    raise doubt or TransportUnavailable(str(error)) from error
                 continue
+            except TransportUnavailable as error:
+                if doubt is not None:  # that nothing happened is true of this try only
+                    raise OutcomeUnknown(f"{doubt}; and then: {error}") from error
+                raise
             if len(self._ahead) > REMEMBERED:
                 self._ahead.clear()
             self._ahead[topic] = transaction.steady(len(start))
@@ -154,8 +160,7 @@ class ClusterInProcess(Cluster):
         self._engine = Engine()
 
     def _answer(self, steps: Sequence[Step], again: bool) -> None:
-        """Run scripts one after another, each on its node."""
-        super()._answer([step for step in steps if step.call is None], again)
+        """Run scripts one after another, each on its node; then the commands, which may come to see what they did."""
         for step in steps:
             if step.call is None:
                 continue
@@ -163,8 +168,17 @@ class ClusterInProcess(Cluster):
                 step.reply = self._engine.run(self.server_at(step.slot), step.call, again)
             except Redirected as redirected:
                 step.reply = redirected.reply
-            except (OutcomeUnknown, TransportUnavailable) as error:
+            except TaskMQError as error:
                 step.reply = error
+        super()._answer([step for step in steps if step.call is None], again)
+
+    def _redirected(self, step: Step) -> bool:
+        """Go where a node said; but a script that reads here and there waits until its slot has moved."""
+        patient = super()._redirected(step)
+        if step.call is None or step.asked is None:
+            return patient
+        step.asked = None
+        return True
 
 
 class Interpreter:
@@ -204,8 +218,10 @@ class Redirected(Exception):
 class Transaction:
     """The reads and writes of one run. ``reading``: nothing has been written yet, so nothing can be lost."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, confirmed: bool) -> None:
+        """``confirmed``: replicas must confirm it, even a run that finds its writes there already."""
         self._server = server
+        self._confirmed = confirmed
         self._connection: Any = None
         self.reading = True
         self._replies: dict[Read, Any] = {}
@@ -244,7 +260,15 @@ class Transaction:
         if not self._watched and not self._writes:
             return True
         self.reading = not self._writes
-        return self._exchange([(b"MULTI",), *self._writes, (b"EXEC",)])[-1] is not None
+        settings = self._server.settings
+        if not (self._confirmed and settings.min_replicas):
+            return self._exchange([(b"MULTI",), *self._writes, (b"EXEC",)])[-1] is not None
+        wait = (b"WAIT", b"%d" % settings.min_replicas, b"%d" % CONFIRM_MS)
+        *_, done, confirmed = self._exchange([(b"MULTI",), *self._writes, (b"EXEC",), wait])
+        if done is not None and confirmed < settings.min_replicas:
+            self.reading = False
+            raise unconfirmed(settings, confirmed)
+        return done is not None
 
     def stands(self) -> bool:
         """Whether all that was read was true together; nothing is written. A script may fail over what was not."""

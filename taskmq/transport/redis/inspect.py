@@ -55,7 +55,7 @@ class RedisInspect:
         self._keys = Keys(self._prefix)
         self._clock = clock
         self._watching = Watching(runner)
-        self._seen: set[frozenset[str]] = set()
+        self._seen: dict[tuple[str, ...], str] = {}
         """Sets of many queues that were claimed from, so that each of those queues is there."""
 
     # ── how scripts are called ──
@@ -64,7 +64,7 @@ class RedisInspect:
         return [self._prefix, 0 if self._clock is None else self._clock.now(), *args]
 
     def _call(self, which: Script, *args: Any, home: str) -> Call:
-        return Call(which, self._args(args), self._at(home).declared())
+        return Call(which, self._args(args), self._at(home).declared, home)
 
     def _run(self, which: Script, *args: Any, home: str, again: bool = False) -> Any:
         return self._replies([self._call(which, *args, home=home)], again=again)[0]

@@ -28,7 +28,7 @@ ALONE = ("queues", "live", "limits", "seq", "workers")
 NAMED = (
     *("t", "log", "part", "key", "parked", "limit", "lock", "wake", "line", "turns"),
     *("conf", "state", "served", "specs", "flows", "counts", "delayed", "retries", "inplace", "blocks", "leases"),
-    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting"),
+    *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting", "moved", "set"),
 )
 """The fixed words behind the prefix: those that are all, and those behind which a name follows."""
 _OURS = re.compile(
@@ -59,10 +59,8 @@ class Keys:
         self._start = f"{prefix}{{{home}}}:".encode() if home else self.prefix
         self.queues = self.prefix + b"queues"
         self.limits = self._start + b"limits"
-
-    def declared(self) -> tuple[bytes, ...]:
+        self.declared: tuple[bytes, ...] = (self._start + b"state", self._start + b"nothing") if home else ()
         """What a script is called with: nothing, or in a cluster a key that says where, and one that never exists."""
-        return (self._start + b"state", self._start + b"nothing") if self._home else ()
 
     def is_own(self, key: bytes) -> bool:
         """Whether a key is of this prefix; not of a longer one, nor another program's that begins alike."""

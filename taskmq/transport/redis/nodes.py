@@ -31,6 +31,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from redis.crc import key_slot
@@ -45,7 +47,7 @@ from redis.exceptions import (
 from taskmq.errors import OutcomeUnknown, TransportError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup_cluster
-from taskmq.transport.redis.connection import Command, Server, Settings, Way, receive, send
+from taskmq.transport.redis.connection import Command, Server, Settings, Way, is_woken, receive, send
 from taskmq.transport.redis.scripts import Call
 
 SLOTS = 16384
@@ -63,6 +65,9 @@ REDIRECTIONS = (AskError, TryAgainError, ClusterDownError, ReadOnlyError)
 
 Address = tuple[str, int]
 
+Wish = Call | tuple[int, Command]
+"""A script, or a command and the slot of its keys."""
+
 _OF_MANY_KEYS = frozenset(("MGET", "UNLINK"))
 _OF_NO_KEY = frozenset(("PING", "TIME", "INFO"))
 
@@ -73,23 +78,25 @@ class Pauses:
     def __init__(self) -> None:
         self._end = time.monotonic() + PATIENCE
         self._tries = 0
+        self._sent_on = False
 
     def over(self) -> bool:
         """Whether it is time to give up."""
         return self._tries >= TRIES or time.monotonic() >= self._end
 
     def next(self, *, wait: bool) -> None:
-        """Count a try, and wait for the next one."""
-        if wait:
+        """Count a try, and wait for the next one. Who is sent on goes at once, but not a second time in a row."""
+        self._sent_on = not wait and not self._sent_on
+        if not self._sent_on:
             longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._tries)
             time.sleep(max(0.0, min(random.uniform(longest / 2, longest), self._end - time.monotonic())))
-        self._tries += 1
+            self._tries += 1
 
 
 class Step:
     """A command on its way, and at last its reply."""
 
-    __slots__ = ("asked", "call", "command", "reply", "slot", "way")
+    __slots__ = ("asked", "call", "command", "lost", "reply", "slot", "way")
 
     def __init__(self, slot: int | None, command: Command = (), call: Call | None = None) -> None:
         """``slot``: where its keys are, None if it has none."""
@@ -99,6 +106,8 @@ class Step:
         self.asked: Address | None = None
         self.way: Way = "library"
         self.reply: Any = None
+        self.lost = False
+        """A reply was lost, so it may have been done."""
 
     def words(self, server: Server) -> list[Command]:
         """What is sent to this server."""
@@ -119,13 +128,27 @@ class Cluster:
         self._servers: dict[Address, Server] = {}
         self._masters: list[Address | None] = []
         self._loaded_at = 0.0
+        self._teller: Address | None = None
+        self._doubted = False
+        """Who told the table of slots, and whether it led nowhere: then somebody else is asked."""
         self._closed = False
 
     # ── as a runner ──
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts, each in the slot of its keys; those of one slot run in this order."""
-        return self._run([Step(slot_of(call.keys), call=call) for call in calls], again)
+        return list(all_or_error(self.each(calls, again=again)))
+
+    def each(self, wishes: Sequence[Wish], *, again: bool = False, hasty: int = 0) -> list[Any]:
+        """The same, and commands between them; an error stands where the reply would be: what others did is done.
+
+        An error stands where the reply would be: what others did is done. For the last ``hasty`` of them nobody waits
+        while another one has been answered.
+        """
+        steps = [
+            Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
+        ]
+        return self._run(steps, again, steps[len(steps) - hasty :])
 
     def command(self, *command: bytes | str | int | float) -> Any:
         """A command's reply."""
@@ -133,16 +156,18 @@ class Cluster:
 
     def commands(self, commands: Sequence[Command]) -> list[Any]:
         """The replies of several commands."""
-        return self._run([Step(_slot_of_command(command), command) for command in commands], True)
+        return list(all_or_error(self._run([Step(_slot_of_command(command), command) for command in commands], True)))
 
     def block(self, command: Command) -> None:
         """Send a command that waits, and wait. Returns early when its slot has another master now."""
         self._round([step := Step(_slot_of_command(command), command)])
         if isinstance(step.reply, (OutcomeUnknown, TransportUnavailable)):
-            self._forget_table()
+            self._forget_table(doubted=True)
             raise step.reply
         if isinstance(step.reply, REDIRECTIONS):
             self._redirected(step)
+        elif isinstance(step.reply, Exception) and not is_woken(step.reply):
+            raise self._error(step)
 
     def server_of(self, key: bytes) -> Server:
         """The master that has a key."""
@@ -169,7 +194,7 @@ class Cluster:
 
     # ── the way of a command ──
 
-    def _run(self, steps: Sequence[Step], again: bool) -> list[Any]:
+    def _run(self, steps: Sequence[Step], again: bool, hasty: Sequence[Step] = ()) -> list[Any]:
         pauses, waiting = Pauses(), list(steps)
         while waiting:
             self._answer(waiting, again)
@@ -179,14 +204,12 @@ class Cluster:
                     left.append(step)
                     wait = wait or patient
             waiting = left
-            if waiting and pauses.over():
+            enough = wait and len(waiting) < len(steps) and all(step in hasty for step in waiting)
+            if waiting and (enough or pauses.over()):
                 break
             if waiting:
                 pauses.next(wait=wait)
-        for step in steps:
-            if isinstance(step.reply, Exception):
-                raise self._error(step)
-        return [step.reply for step in steps]
+        return [self._error(step) if isinstance(step.reply, Exception) else step.reply for step in steps]
 
     def _answer(self, steps: Sequence[Step], again: bool) -> None:
         """Give each step a reply."""
@@ -199,8 +222,9 @@ class Cluster:
             return None
         if isinstance(reply, REDIRECTIONS):
             return self._redirected(step)
+        step.lost = step.lost or isinstance(reply, OutcomeUnknown)
         if isinstance(reply, TransportUnavailable) or (isinstance(reply, OutcomeUnknown) and again):
-            self._forget_table()
+            self._forget_table(doubted=True)
             return True
         way = None if step.call is None else self._server_of(step).next_way(reply)
         if way is None:
@@ -221,10 +245,11 @@ class Cluster:
                 self._forget_table()
             elif step.slot is not None:
                 with self._mutex:
-                    self._masters[step.slot] = address
+                    if self._masters:  # else it has just been forgotten
+                        self._masters[step.slot] = address
             return False
         if not isinstance(reply, TryAgainError):
-            self._forget_table()
+            self._forget_table(doubted=True)
         return True
 
     def _asked_host(self, step: Step) -> str:
@@ -295,14 +320,20 @@ class Cluster:
         if step.call is None or not step.call.script.writes:
             return
         if isinstance(confirmed, Exception) or confirmed < self.settings.min_replicas:
-            step.reply = OutcomeUnknown(
-                f"{server.settings.shown} has stored it, but of the {self.settings.min_replicas} replicas that "
-                f"min_replicas asks for only {confirmed} confirmed it within {CONFIRM_MS / 1000:g} s"
-            )
+            step.reply = unconfirmed(server.settings, confirmed)
 
     def _error(self, step: Step) -> Exception:
-        if isinstance(step.reply, (TransportError, OutcomeUnknown)):
-            return step.reply
+        error = step.reply if isinstance(step.reply, TransportError) else self._error_of(step)
+        if step.lost and isinstance(error, TransportUnavailable) and step.call and step.call.script.writes:
+            return OutcomeUnknown(f"an answer was lost, and then: {error}")
+        return error
+
+    def _error_of(self, step: Step) -> Exception:
+        if isinstance(step.reply, (AskError, ReadOnlyError)):
+            return TransportUnavailable(
+                f"{self.settings.shown}: the nodes do not agree yet on who has slot {step.slot}; nothing was done, "
+                f"try again soon ({type(step.reply).__name__.removesuffix('Error').upper()} {step.reply})"
+            )
         return self._server_of(step).error(step.reply)
 
     # ── who has what ──
@@ -335,25 +366,41 @@ class Cluster:
                 server = self._servers.setdefault(address, Server(self.settings.at(*address)))
         return server
 
-    def _forget_table(self) -> None:
+    def _forget_table(self, *, doubted: bool = False) -> None:
+        self._doubted = self._doubted or doubted
         self._masters = []
 
     def _table(self) -> list[Address | None]:
-        """For each slot its master, asked of the first node that answers."""
+        """For each slot its master, asked of the first node that knows them all; else of the one that knows most.
+
+        A node that was taken out of the cluster, or is cut off from it, still answers.
+        """
         table = self._masters
         if table:
             return table
-        errors = []
-        known = dict.fromkeys((*self.settings.nodes, *list(self._servers)))
-        for address in known:
+        errors: list[str] = []
+        told: list[tuple[int, Address, list[Address | None]]] = []
+        for address in self._tellers():
             try:
                 shards = self.server(address).command("CLUSTER", "SLOTS")
             except (TransportUnavailable, OutcomeUnknown) as error:
                 errors.append(str(error))
                 continue
-            self._masters, self._loaded_at = _masters(shards, address[0]), time.monotonic()
-            return self._masters
-        raise TransportUnavailable(f"{self.settings.shown}: none of its nodes answers: {'; '.join(errors)}")
+            table = _masters(shards, address[0])
+            told.append((sum(map(bool, table)), address, table))
+            if told[-1][0] == SLOTS:
+                break
+        if not told:
+            raise TransportUnavailable(f"{self.settings.shown}: none of its nodes answers: {'; '.join(errors)}")
+        _, self._teller, table = max(told, key=itemgetter(0))
+        self._masters, self._loaded_at, self._doubted = table, time.monotonic(), False
+        return table
+
+    def _tellers(self) -> list[Address]:
+        """Who may know the table: first who told it the last time, or the next one if that led nowhere."""
+        known = list(dict.fromkeys((*self.settings.nodes, *list(self._servers))))
+        first = known.index(self._teller) + self._doubted if self._teller in known else 0
+        return known[first:] + known[:first]
 
 
 class _Replying(suppress):
@@ -370,7 +417,24 @@ class _Replying(suppress):
         return super().__exit__(*what)
 
 
-def slot_of(keys: Sequence[bytes]) -> int:
+def unconfirmed(settings: Settings, count: Any) -> OutcomeUnknown:
+    """What is said when too few replicas answered WAIT in time."""
+    return OutcomeUnknown(
+        f"{settings.shown} has stored it, but of the {settings.min_replicas} replicas that "
+        f"min_replicas asks for only {count} confirmed it within {CONFIRM_MS / 1000:g} s"
+    )
+
+
+def all_or_error(replies: Sequence[Any]) -> Sequence[Any]:
+    """The replies; raises the first error among them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+@lru_cache(maxsize=4096)
+def slot_of(keys: tuple[bytes, ...]) -> int:
     """The one slot of these keys; raises TransportError if there are several."""
     slots = {key_slot(key) for key in keys}
     if len(slots) != 1:
@@ -383,7 +447,7 @@ def _slot_of_command(command: Command) -> int | None:
     if name in _OF_NO_KEY:
         return None
     keys = command[1:-1] if name == "BLPOP" else command[1:] if name in _OF_MANY_KEYS else command[1:2]
-    return slot_of([key if isinstance(key, bytes) else str(key).encode() for key in keys])
+    return slot_of(tuple(key if isinstance(key, bytes) else str(key).encode() for key in keys))
 
 
 def _masters(shards: Sequence[Any], host: str) -> list[Address | None]:

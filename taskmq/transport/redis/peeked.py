@@ -25,11 +25,12 @@ class Peeked(Queue):
 
     __slots__ = ("_bands", "_followers", "_heads", "_next", "heads", "parks", "seen")
 
-    def __init__(self, name: str, answer: Sequence[bytes]) -> None:
-        _, _, served, weight, self._bands, followers, parks = answer
-        super().__init__(name, flows=[], weight=int(weight), served=float(served))
+    def __init__(self, name: str, served: bytes, weight: int, bands: bytes, followers: bytes, *, parks: bool) -> None:
+        """``bands``: a digit for each head; ``followers``: for each the position of its head and a comma."""
+        super().__init__(name, flows=[], weight=weight, served=float(served))
+        self._bands = bands
         self.seen = served.decode()
-        self.parks = parks == b"1"
+        self.parks = parks
         self.heads = 0
         """How many heads were chosen."""
         self._followers = [int(position) for position in followers.split(b",")[:-1]]

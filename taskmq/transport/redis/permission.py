@@ -9,6 +9,7 @@ from __future__ import annotations
 
 WRITES: dict[str, tuple[str, ...]] = {
     "DEL": (),
+    "EXPIRE": ("1",),
     "HDEL": ("f",),
     "HINCRBY": ("f", "1"),
     "HSET": ("f", "v"),

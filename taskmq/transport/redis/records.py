@@ -275,6 +275,11 @@ class Record:
         )
 
 
+def moves(record: bytes) -> bool:
+    """Whether a task of a cluster is on its way to another queue (lua/depart.lua)."""
+    return b"\tm" in record.split(b"\n", 3)[2]
+
+
 def delivery(task_id: str, record: bytes, leases: Mapping[str, tuple[int, bool]]) -> Delivery:
     """A claimed task; ``leases``: of its queue the length of a lease, and whether it is an aging one."""
     head, cold, texts, _, _, body = record.split(b"\n", 5)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
-from taskmq.transport.redis.connection import Command, Server, Settings, exchange
+from taskmq.transport.redis.connection import Command, Server, Settings, exchange, is_woken
 from taskmq.transport.redis.scripts import Call
 
 
@@ -74,7 +74,9 @@ class OneServer:
     def block(self, command: Command) -> None:
         """Send a command that waits, and wait."""
         with self.server.connection() as connection:
-            exchange(self.settings.shown, connection, [command])
+            (reply,) = exchange(self.settings.shown, connection, [command])
+        if isinstance(reply, Exception) and not is_woken(reply):
+            raise self.server.error(reply)
 
     def server_of(self, key: bytes) -> Server:
         """The server that has a key."""

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$|^\s*\n", re.MULTILINE)
+_BODY = "-- @body\n"
+"""Above this line stands what a script needs but does not make anew for every call: its functions."""
 _FOLDER = resources.files(__package__) / "lua"
 
 _READING = frozenset(("has_work", "stats"))
@@ -42,11 +44,15 @@ class Script(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua)."""
+    """A call of a script. ``keys``: in a cluster those that say in which slot it works (include/base.lua).
+
+    ``home``  whose slot that is
+    """
 
     script: Script
     args: Sequence[Any]
-    keys: Sequence[bytes] = ()
+    keys: tuple[bytes, ...] = ()
+    home: str = ""
 
 
 class Library(NamedTuple):
@@ -85,7 +91,8 @@ def library() -> Library:
     for name in names:
         text = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
         _include(text, included)
-        bodies.append(f"run.{name} = function(ARGV)\n{_INCLUDE.sub('', text)}\nend\n")
+        made_once, _, body = _INCLUDE.sub("", text).rpartition(_BODY)
+        bodies.append(f"do\n{made_once}\nrun.{name} = function(ARGV)\n{body}\nend\nend\n")
     text = _COMMENT.sub("", "".join((*included.values(), *bodies)))
     return Library(text, hashlib.sha256(text.encode()).hexdigest()[:12], names)
 

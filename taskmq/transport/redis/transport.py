@@ -22,6 +22,7 @@ bursts beyond 10^15 units would be rounded.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -75,7 +76,10 @@ class RedisTransport(RedisInspect):
     limitations: Mapping[str, str] = {}
 
     many = 50
-    """From so many queues on a claim looks only at those known to have something; at all of them the first time."""
+    """From so many queues on a claim looks only at those known to have something; at all of them the first time.
+
+    Then the server is told their names once, as a set, and afterwards only the set's digest.
+    """
 
     def __init__(self, runner: Runner, namespace: str = "default", clock: Clock | None = None) -> None:
         """``clock`` overrides the server's clock in tests."""
@@ -113,17 +117,30 @@ class RedisTransport(RedisInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return reserved(self._run(RESERVE, *self._reserve_args(params, params.queues, params.limit), home=""))
+        return self._reserved(params, self._run(RESERVE, *self._reserve_args(params), home=""))
 
-    def _reserve_args(
-        self, params: Reserve, queues: Sequence[str], limit: int, plan: str = "", batch: str = ""
-    ) -> list[Any]:
-        pairs = params.handlers
-        known = False
+    def _reserved(self, params: Reserve, answer: Sequence[bytes]) -> Reserved:
+        """What a claim answered; asked again with all names when the server knows no set of this digest."""
+        if answer[0] == b"?":
+            answer = self._run(RESERVE, *self._reserve_args(params, named=True), home="")
+        return reserved(answer)
+
+    def _reserve_args(self, params: Reserve, *, named: bool = False) -> list[Any]:
+        """``named``: the queues are named, although a digest would do if the server knew it."""
+        queues, look = params.queues, 0
         if len(queues) >= self.many:
-            together = frozenset(queues)
-            known = together in self._seen
-            self._seen.add(together)
+            digest = self._seen.get(together := tuple(queues))
+            if digest is None:
+                self._seen[together] = _digest(together)
+            elif named:
+                look, queues = 1, (digest, *queues)
+            else:
+                look, queues = 2, (digest,)
+        return [*self._claim_args(params, params.limit, look=look), *queues]
+
+    def _claim_args(self, params: Reserve, limit: int, *, look: int = 0, plan: str = "", batch: str = "") -> list[Any]:
+        """The arguments of a claim (``lua/reserve.lua``), but for the queues at their end."""
+        pairs = params.handlers
         return [
             limit,
             params.lease,
@@ -131,10 +148,9 @@ class RedisTransport(RedisInspect):
             batch or secrets.token_hex(6),
             int(params.keys),
             -1 if pairs is None else len(pairs),
-            int(known),
+            look,
             plan,
             *(f"{handler}\0{version}" for handler, version in pairs or ()),
-            *queues,
         ]
 
     def settle(self, params: Settle) -> list[bool]:
@@ -150,10 +166,10 @@ class RedisTransport(RedisInspect):
         settled, claimed = self._replies(
             [
                 self._call(SETTLE, *records.settlements(settle.items), home=""),
-                self._call(RESERVE, *self._reserve_args(reserve, reserve.queues, reserve.limit), home=""),
+                self._call(RESERVE, *self._reserve_args(reserve), home=""),
             ]
         )
-        return accepted(settled), reserved(claimed)
+        return accepted(settled), self._reserved(reserve, claimed)
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
@@ -238,6 +254,11 @@ class RedisTransport(RedisInspect):
         if not self._runner.closed:
             self._wakeup.wake()
         self._runner.close()
+
+
+def _digest(queues: Sequence[str]) -> str:
+    """What names a set of queues."""
+    return hashlib.blake2b(msgspec.json.encode(sorted(set(queues))), digest_size=16).hexdigest()
 
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:

@@ -99,6 +99,10 @@ class Session(Protocol):
         """Add to the counts of queues that are not locked; meets nobody."""
         ...
 
+    def fold_deltas(self, limit: int) -> None:
+        """Housekeeping of what ``add_deltas`` leaves."""
+        ...
+
     def guard_names(self, names: Sequence[str]) -> None:
         """Keep publishes out of these queues until the end: they are about to be deleted."""
         ...
@@ -398,6 +402,14 @@ class Engine(Protocol):
         """Run ``work`` in a transaction; returns when it is committed. It may be run again after a conflict.
 
         ``vital``: it keeps a lease alive, so it must not wait for the others' turn.
+        """
+        ...
+
+    def within(self, connection: object, queues: Sequence[str], work: Callable[[Session], T]) -> T:
+        """Run ``work`` in the open transaction of a user's connection, undo it there if it fails, commit nothing.
+
+        Whoever waits for these queues is woken when the user commits. Raises InvalidArgument for what is no such
+        connection.
         """
         ...
 

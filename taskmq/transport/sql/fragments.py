@@ -22,9 +22,9 @@ Kind = tuple[str, str, str]
 
 
 def first(kind: Kind) -> str:
-    """When the first of this kind falls due; NULL: none does."""
+    """When the first of this kind falls due; NULL: none does. As ``min`` it may be a walk over all of them."""
     column, table, condition = kind
-    return f"(SELECT min({column}) FROM {table} d WHERE d.queue_id=q.queue_id AND {condition})"
+    return f"(SELECT {column} FROM {table} d WHERE d.queue_id=q.queue_id AND {condition} ORDER BY {column} LIMIT 1)"
 
 
 def any_due(*kinds: Kind) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from taskmq.errors import TransportUnavailable
@@ -60,13 +60,16 @@ class Pool(Generic[C]):
                     connection.close()
                 else:
                     self._idle.append(connection)
+                    if self._closed:  # just now
+                        self.clear()
         finally:
             self._free.release()
 
     def clear(self) -> None:
         """End the idle connections: the server has gone, or been away."""
-        while self._idle:
-            self._idle.pop().close()
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     def close(self) -> None:
         """End all connections, those in use when they come back."""

@@ -112,6 +112,7 @@ SELECT EXISTS (SELECT 1 FROM taskmq_history WHERE delete_at<=:now)
   OR EXISTS (SELECT 1 FROM taskmq_keys WHERE expires_at IS NOT NULL AND expires_at<=:now)
   OR EXISTS (SELECT 1 FROM taskmq_workers WHERE expires_at<=:now)
 """
+DUE_DELTAS = "  OR EXISTS (SELECT 1 FROM taskmq_count_deltas WHERE slot>=16)"
 LIMITS = """
 SELECT limit_key, running, (SELECT coalesce(sum(parked), 0) FROM taskmq_parked p
   WHERE p.namespace=l.namespace AND p.limit_key=l.limit_key)
@@ -265,7 +266,8 @@ class Queries:
     def due(self, now: int) -> Due:
         """What housekeeping would find to do."""
         queues = [row[0] for row in self._ask(DUE_QUEUES, now=now)]
-        return Due(queues, bool(self._ask(DUE_RECORDS, now=now)[0][0]))
+        records = DUE_RECORDS + (DUE_DELTAS if len(self._words.counts) > 1 else "")
+        return Due(queues, bool(self._ask(records, now=now)[0][0]))
 
 
 def _add(totals: dict[Any, int], at: Any, count: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from taskmq.queue import QueueConfig
-from taskmq.transport.sql.codes import FAILED, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import FAILED, SUCCEEDED
 from taskmq.transport.sql.configs import config_columns, decode_config
 from taskmq.transport.sql.rows import DeadLetter, Place, QueueRow, Record
 from taskmq.transport.sql.words import Words
@@ -51,7 +51,7 @@ UNFINISHED = """
 SELECT t.id, t.seq, q.name FROM taskmq_tasks t JOIN taskmq_queues q USING (queue_id)
 WHERE t.id IN @ids AND namespace=:namespace
 """
-REQUEST_CANCEL = f"UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=:seq AND state={RUNNING}"
+REQUEST_CANCEL = "UPDATE taskmq_tasks SET cancel_requested=1 WHERE seq=:seq"
 DEAD_QUEUES = f"""
 SELECT DISTINCT q.name FROM taskmq_history h JOIN taskmq_queues q USING (queue_id)
 WHERE h.id IN @ids AND h.state={FAILED} AND namespace=:namespace
@@ -107,6 +107,9 @@ class Rare:
     take_lock_text: ClassVar[str] = TAKE_LOCK
     write_worker_text: ClassVar[str] = WRITE_WORKER
     pause_text: ClassVar[str] = PAUSE
+    also_of_queue: ClassVar[tuple[str, ...]] = ()
+    also_of_namespace: ClassVar[tuple[str, ...]] = ()
+    """What an engine keeps beside the common tables."""
 
     def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         """All rows of a statement."""
@@ -212,7 +215,7 @@ class Rare:
             return False
         for table in self.words.counts:
             self._tell(f"DELETE FROM {table} {_COUNTS_OF}", queue=queue_id)
-        for statement in DELETE_QUEUE:
+        for statement in (*DELETE_QUEUE, *self.also_of_queue):
             self._tell(statement, queue=queue_id)
         return True
 
@@ -224,5 +227,5 @@ class Rare:
         )
         for table in self.words.counts:
             self._tell(f"DELETE FROM {table} WHERE {_OF_HANDLERS}", namespace=self.namespace)
-        for statement in FLUSH:
+        for statement in (*FLUSH, *self.also_of_namespace):
             self._tell(statement, namespace=self.namespace, scope=f"{self.namespace}:")

@@ -16,6 +16,7 @@ def delete_old(session: Session, now: int, limit: int) -> int:
     forget(session, records)
     session.delete_old_keys(now, limit)
     session.delete_old_workers(now)
+    session.fold_deltas(limit)
     return len(records)
 
 

@@ -62,11 +62,18 @@ def _bytes(length: int) -> TypeEngine[str]:
 
 
 def _index(
-    name: str, *columns: ColumnElement[Any] | Column[Any], where: str | None = None, unique: bool = False
+    name: str,
+    *columns: ColumnElement[Any] | Column[Any],
+    where: str | None = None,
+    unique: bool = False,
+    shared: bool | None = None,
 ) -> None:
-    """An index over the rows of interest only, where the engine has such."""
+    """An index over the rows of interest only, where the engine has such.
+
+    ``shared``: only for engines whose transactions write at the same time, or only for the other ones.
+    """
     only = None if where is None else text(where)
-    Index(name, *columns, unique=unique, sqlite_where=only, postgresql_where=only)
+    Index(name, *columns, unique=unique, sqlite_where=only, postgresql_where=only, info={"shared": shared})
 
 
 def _flag(name: str, comment: str) -> Column[int]:
@@ -224,6 +231,19 @@ _index(
     flows.c.k3,
     flows.c.code,
     where="elig=1",
+    shared=False,
+)
+# A handler belongs to one queue. With the queue in front, a planner may take the index of all turns, and walk what
+# others are to run.
+_index(
+    "ix_taskmq_flows_of_handler",
+    flows.c.hhandler,
+    flows.c.h1,
+    flows.c.k2,
+    flows.c.k3,
+    flows.c.code,
+    where="elig=1",
+    shared=True,
 )
 _index(
     "ix_taskmq_flows_due",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from taskmq.clock import Clock
-from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
+from taskmq.errors import IdempotencyConflict, OutcomeUnknown, QueueFull, TaskMQError, TransportError
 from taskmq.message import Message
 from taskmq.queue import QueueConfig
 from taskmq.transport.base import (
@@ -77,7 +78,27 @@ class SqlTransport(SqlServing, SqlInspect):
                     call.error = error
 
     def _publish(self, messages: Sequence[Message]) -> list[Receipt]:
-        return self._engine.write(lambda session: publish(session, messages, self._clock.now()))
+        def work(session: Session) -> list[Receipt]:
+            return publish(session, messages, self._clock.now())
+
+        try:
+            return self._engine.write(work)
+        except OutcomeUnknown as unknown:  # what is stored already is known by its id
+            try:
+                receipts = self._engine.write(work)
+            except TransportError:
+                raise unknown from None
+        own = {message.id for message in messages}
+        return [Receipt(receipt.id, receipt.duplicate and receipt.id not in own) for receipt in receipts]
+
+    def publish_within(self, params: Publish, connection: Any) -> list[Receipt]:
+        """Store the messages in a transaction of the user's."""
+        messages = params.messages
+        if not messages:
+            return []
+        queues = sorted({message.queue for message in messages})
+        now = self._clock.now()
+        return self._engine.within(connection, queues, lambda session: publish(session, messages, now))
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""

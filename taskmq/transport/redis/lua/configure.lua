@@ -21,7 +21,7 @@ for i = 4, ARGV[3] == 'change' and 5 or #ARGV, 2 do
   else
     local count, cost, burst = match(conf, '^[^\n]*,(%d*),(%d*),(%d*)\n')
     if tonumber(count) ~= q.count or tonumber(cost) ~= q.cost or tonumber(burst) ~= q.burst then
-      load_service({q.name})
+      take_service(q, redis.call('GET', K('served', q.name)))
       q.level, q.level_at, q.served_on = nil, nil, true -- a new rate starts with a full bucket
     end
   end

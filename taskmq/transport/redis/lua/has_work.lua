@@ -9,8 +9,7 @@ local MANY = 50
 local names, next_due = {}, nil
 for i = 3, #ARGV do names[#names + 1] = ARGV[i] end
 if #names >= MANY then names = live_ones(names) end
-load_queues(names)
-load_service(names)
+load_queues(names, true)
 for i = 1, #names do
   local q = Q[names[i]]
   if q.due then

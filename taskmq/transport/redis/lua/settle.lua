@@ -7,31 +7,9 @@
 -- reply  "1" or "0" (the lease was lost) for each, in one string
 
 -- @include commit
+-- @include short
 
-local at = 4 + ARGV[3]
-local names = {unpack(ARGV, 4, at - 1)}
-load_queues(names)
-
-local items, ids = {}, {}
 local ARGS = {A = 0, a = 1, r = 3, d = 1, y = 0, x = 3}
-while ARGV[at] do
-  local kind, q, epoch, ago = match(ARGV[at], '^(.),(%d+),(%d+),(%d*)$')
-  items[#items + 1] = {kind = kind, q = Q[names[tonumber(q)]], epoch = tonumber(epoch), ago = tonumber(ago), at = at + 2}
-  ids[#ids + 1] = ARGV[at + 1]
-  at = at + 2 + ARGS[kind]
-end
-
-for i = 1, #items do promote(items[i].q) end
-load_tasks(ids)
-local codes = {}
-for i = 1, #ids do
-  local t = task(ids[i])
-  if t and t.x.p then
-    codes[t.x.q] = codes[t.x.q] or {}
-    codes[t.x.q][#codes[t.x.q] + 1] = t.x.p
-  end
-end
-for name, list in pairs(codes) do load_flows(queue(name), list) end
 
 -- Retry or defer: an ordered partition waits in place; otherwise the task waits aside.
 local function put_off(q, t, f, delay, whole)
@@ -50,11 +28,12 @@ local function put_off(q, t, f, delay, whole)
   end
 end
 
-local function settle(t, item)
+-- a: where the arguments of its kind begin.
+local function settle(t, kind, ago, ARGV, a)
   local q = queue(t.x.q)
-  local f, kind, a = flow(q, code(t)), item.kind, item.at
+  local f = flow(q, code(t))
   if f.ordered and f.run[1][2] ~= lm(t) and kind ~= 'y' then return '0' end -- as stale as an old epoch
-  if item.ago then t.started_at = now - item.ago end
+  if ago ~= '' then t.started_at = now - ago end
   local acked = kind == 'A' or kind == 'a'
   if kind ~= 'd' and kind ~= 'y' then t.attempts = t.attempts + 1 end
   if kind == 'r' then log_attempt(t, 'retry', ARGV[a + 1], ARGV[a + 2]) end
@@ -88,10 +67,48 @@ local function settle(t, item)
   return '1'
 end
 
+-- Read the flows of these tasks together; of a queue that knows no partition, or a record without one, there is none.
+local function load_flows_of(ids)
+  local codes = {}
+  for i = 1, #ids do
+    local t = raw[ids[i]] and string.find(raw[ids[i]], '\tp', 1, true) and task(ids[i])
+    if t and t.x.p then
+      codes[t.x.q] = codes[t.x.q] or {}
+      codes[t.x.q][#codes[t.x.q] + 1] = t.x.p
+    end
+  end
+  for name, list in pairs(codes) do load_flows(queue(name), list) end
+end
+
+-- @body
+
+local at, names, ids, ats, n = 4 + ARGV[3], {}, {}, {}, 0
+for i = 4, at - 1 do names[i - 3] = ARGV[i] end
+load_queues(names)
+while ARGV[at] do
+  n = n + 1
+  ids[n], ats[n] = ARGV[at + 1], at
+  at = at + 2 + ARGS[sub(ARGV[at], 1, 1)]
+end
+local flows = false
+for i = 1, #names do
+  local q = Q[names[i]]
+  promote(q)
+  flows = flows or q.flows > 0
+end
+load_tasks(ids)
+if flows then load_flows_of(ids) end
+
 local out = {}
-for i = 1, #items do
-  local t = task(ids[i])
-  if t and t.st == 'R' and t.epoch == items[i].epoch then out[i] = settle(t, items[i]) else out[i] = '0' end
+for i = 1, n do
+  local id, a = ids[i], ats[i] + 2
+  local kind, epoch, ago = match(ARGV[a - 2], '^(.),%d+,(%d+),(%d*)$')
+  if (kind == 'A' or kind == 'a') and ack_shortly(id, epoch, ago, kind == 'a' and '"result":' .. ARGV[a] or '') then
+    out[i] = '1'
+  else
+    local t = task(id)
+    if t and t.st == 'R' and t.epoch == tonumber(epoch) then out[i] = settle(t, kind, ago, ARGV, a) else out[i] = '0' end
+  end
 end
 for i = 1, #QN do finish_verb(QN[i]) end
 commit()

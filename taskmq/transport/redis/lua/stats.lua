@@ -9,8 +9,8 @@
 
 local name = ARGV[3]
 if redis.call('EXISTS', K('state', name)) == 0 then return {} end
-local q = queue(name)
-load_service({name})
+load_queues({name}, true)
+local q = Q[name]
 local after, upto = '(' .. I(now), I(now)
 local function counted(what, from, to) return redis.call('ZCOUNT', K(what, name), from, to) end
 

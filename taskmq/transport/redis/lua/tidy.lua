@@ -37,6 +37,7 @@ if q.v > 2 ^ 48 and q.aging == 0 then
   local by = q.v - 2 ^ 47
   q.v, q.j, q.plain.tag, q.dirty = 2 ^ 47, max(0, q.j - by), max(0, q.plain.tag - by), true
   local states = redis.call('HGETALL', K('flows', q.name))
+  know_flows(q)
   for i = 1, #states, 2 do
     q.read_texts[states[i]] = states[i + 1]
     local f = flow(q, states[i])

@@ -36,7 +36,11 @@ def statements() -> list[str]:
     for table in metadata.sorted_tables:
         elements: list[ExecutableDDLElement] = [CreateTable(table), SetTableComment(table)]
         elements += [SetColumnComment(column) for column in table.columns if column.comment]
-        elements += [CreateIndex(index) for index in sorted(table.indexes, key=lambda i: str(i.name))]
+        elements += [
+            CreateIndex(index)
+            for index in sorted(table.indexes, key=lambda i: str(i.name))
+            if index.info.get("shared") is not False
+        ]
         ddl += [str(element.compile(dialect=dialect)).strip() for element in elements]
         if table.name in STORAGE:
             ddl.append(f"ALTER TABLE {table.name} SET ({STORAGE[table.name]})")

@@ -33,9 +33,9 @@ LONGEST = 7000
 """Bytes of a payload; the server takes 8000."""
 
 
-def channel(namespace: str) -> str:
-    """The channel on which a namespace's processes speak."""
-    return f"taskmq_{blake2b(namespace.encode(), digest_size=8).hexdigest()}"
+def channel(schema: str, namespace: str) -> str:
+    """The channel on which a namespace's processes speak; a database may have several schemas of taskmq."""
+    return f"taskmq_{blake2b(f'{schema}/{namespace}'.encode(), digest_size=8).hexdigest()}"
 
 
 class Listener:
@@ -59,8 +59,9 @@ class Listener:
             with self._mutex:
                 if self._thread is None and not self._closed:
                     self._ear, self._mouth = os.pipe()
-                    self._thread = threading.Thread(target=self._run, name="taskmq-listen", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="taskmq-listen", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def _run(self) -> None:
         pause = FIRST_RETRY
@@ -97,7 +98,8 @@ class Listener:
 
     def close(self) -> None:
         """End the thread and its connection."""
-        self._closed = True
+        with self._mutex:
+            self._closed = True
         if self._thread is not None:
             os.write(self._mouth, b".")
             self._thread.join(5.0)
@@ -131,6 +133,11 @@ class Herald:
             payload = self._take()
         self._speak(payload)
 
+    def notice(self, queues: Sequence[str]) -> tuple[str, str]:
+        """Channel and payload of a notice that somebody else sends, and that this process is to hear, too."""
+        names = ",".join(queues)
+        return self._name, f"- {names if len(names) < LONGEST else ''}"
+
     def _take(self) -> str:
         names = "" if self._news is None else ",".join(sorted(self._news))
         self._news, self._last = set(), time.monotonic()
@@ -139,8 +146,9 @@ class Herald:
     def _flush(self) -> None:
         with self._mutex:
             self._timer = None
-            payload = self._take()
-        self._speak(payload)
+            payload = None if self._news == set() else self._take()  # somebody may have said it meanwhile
+        if payload is not None:
+            self._speak(payload)
 
     def _speak(self, payload: str) -> None:
         with suppress(psycopg.Error, TaskMQError):  # whoever waits looks by itself before long
@@ -150,7 +158,7 @@ class Herald:
         """Say what is still to be said."""
         with self._mutex:
             timer, self._timer = self._timer, None
-            payload = self._take() if timer is not None else None
+            payload = None if self._news == set() else self._take()
         if timer is not None:
             timer.cancel()
         if payload is not None:

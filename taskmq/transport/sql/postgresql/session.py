@@ -59,6 +59,8 @@ from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 """Rows among which the deltas of one count are spread."""
+LONG_SLOTS = range(SLOTS, 1 << 15)
+"""For transactions of users, which may be open for long: nobody is to wait for them. Housekeeping folds them."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -83,6 +85,8 @@ class PgSession(Rare):
         self._ahead = Ahead()
         self._limits_locked = False
         self.unlocked: Unlocked | None = self
+        self.slots = range(SLOTS)
+        """Where deltas of counts go."""
 
     # ── exchanges ──
 
@@ -103,6 +107,11 @@ class PgSession(Rare):
         with self._connection.pipeline():
             cursors = [run(statement, parameters) for statement, parameters in pending]
         return cursors[len(cursors) - len(statements) :]
+
+    def send(self) -> None:
+        """Send what was kept back, and leave the end of the transaction to others."""
+        if self._pending:
+            self._exchange(())
 
     def commit(self) -> None:
         """Send what was kept back, and commit."""
@@ -128,13 +137,14 @@ class PgSession(Rare):
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted, "look": look}
-        rows = self._lock(parameters, look)
-        if len(rows) < len(wanted):
+        locked, rows = self._lock(parameters, look)
+        if locked < len(wanted):
             self._later(hot.NEW_QUEUES, parameters)
-            rows = self._lock(parameters, look)
+            locked, rows = self._lock(parameters, look)
         return rows
 
-    def _lock(self, parameters: Mapping[str, Any], look: int) -> list[QueueRow]:
+    def _lock(self, parameters: Mapping[str, Any], look: int) -> tuple[int, list[QueueRow]]:
+        """How many rows were locked, and the rows; one that another session made in between is there, but not ours."""
         statements: list[tuple[str, Parameters]] = [(hot.LOCK, parameters), (hot.QUEUES, parameters)]
         if look:
             statements += [(hot.FIRST_LINES, parameters), (hot.FIRST_FLOWS, parameters)]
@@ -142,7 +152,7 @@ class PgSession(Rare):
         rows = [QueueRow(*row) for row in cursors[1].fetchall()]
         if look:
             self._ahead.take(rows, cursors[2].fetchall(), cursors[3].fetchall(), look)
-        return rows
+        return cursors[0].rowcount, rows
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         for row in rows:
@@ -172,8 +182,12 @@ class PgSession(Rare):
     def add_deltas(self, rows: Sequence[CountRow]) -> None:
         if rows:
             self._later(
-                hot.ADD_DELTAS, [random.randrange(SLOTS), *(integers(column) for column in zip(*rows, strict=True))]
+                hot.ADD_DELTAS, [random.choice(self.slots), *(integers(column) for column in zip(*rows, strict=True))]
             )
+
+    def fold_deltas(self, limit: int) -> None:
+        """Bring the deltas of users' transactions into the few rows of all others."""
+        self._later(hot.FOLD_DELTAS, (limit, random.randrange(SLOTS)))
 
     def guard_names(self, names: Sequence[str]) -> None:
         self._later(hot.GUARD, ([f"{self.namespace}:{name}" for name in sorted(set(names))],))
@@ -181,14 +195,14 @@ class PgSession(Rare):
     # ── flows ──
 
     def flows_by_code(self, queue_id: int, codes: Sequence[str]) -> list[FlowRow]:
-        return self._flows(hot.FLOWS_BY_CODE, (queue_id, list(codes))) if codes else []
+        return self._flows(hot.FLOWS_BY_CODE, (list(codes), queue_id)) if codes else []
 
     def flows_by_id(self, flow_ids: Sequence[int]) -> list[FlowRow]:
         return self._flows(hot.FLOWS_BY_ID, (integers(flow_ids),)) if flow_ids else []
 
     def flows_in_turn(self, queue_id: int, offset: int, limit: int, handler: int | None = None) -> list[FlowRow]:
         if handler is not None:
-            return self._flows(hot.FLOWS_OF_HANDLER, (queue_id, handler, limit, offset))
+            return self._flows(hot.FLOWS_OF_HANDLER, (handler, limit, offset))
         known = self._ahead.flows_in_turn(queue_id, offset, limit)
         return self._flows(hot.FLOWS_IN_TURN, (queue_id, limit, offset)) if known is None else known
 

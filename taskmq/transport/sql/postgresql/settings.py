@@ -20,6 +20,9 @@ PLANS = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
+    "enable_sort": "off",
     "plan_cache_mode": "force_generic_plan",
 }
 """A queue's tables change faster than their statistics: planned when a table was empty, a statement would scan it when

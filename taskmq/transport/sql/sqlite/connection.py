@@ -12,9 +12,10 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from taskmq.clock import Clock, SystemClock
-from taskmq.errors import ConfigError, TransportError
+from taskmq.errors import ConfigError, InvalidArgument, TransportError
 from taskmq.transport.base import Capabilities, Finding
 from taskmq.transport.sql.codes import SCHEMA_VERSION
+from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.queries import Queries
 from taskmq.transport.sql.schema import check_version
 from taskmq.transport.sql.sqlite.errors import map_errors, translate
@@ -121,6 +122,34 @@ class SqliteEngine:
         """Run ``work`` in a transaction that others may share; returns once it is on disk."""
         self._check()
         return self._writer.run(lambda: work(self._session))
+
+    def within(self, connection: object, queues: Sequence[str], work: Callable[[SqliteSession], T]) -> T:
+        """Run ``work`` in a user's transaction, which has the file's one writer's place until it ends."""
+        self._check()
+        user = driver_connection(connection, sqlite3.Connection, "a sqlite3.Connection")
+        if not user.in_transaction:
+            if user.isolation_level is None:
+                raise no_transaction('execute("BEGIN IMMEDIATE")')
+            with map_errors():
+                user.execute("BEGIN IMMEDIATE")
+        with map_errors():
+            cursor = user.cursor()
+            cursor.row_factory = None  # it is the user's connection, and may make dictionaries
+            file = cursor.execute("PRAGMA database_list").fetchone()[2]
+            if not os.path.exists(file) or not os.path.samefile(file, self.settings.path):
+                raise InvalidArgument(
+                    f"the connection is to {file or 'memory'}, and the tasks are in {self.settings.path}"
+                )
+            user.execute("SAVEPOINT taskmq")
+            try:
+                result = work(SqliteSession(user, self.namespace))
+            except BaseException:
+                if user.in_transaction:
+                    user.execute("ROLLBACK TO taskmq")
+                    user.execute("RELEASE taskmq")
+                raise
+            user.execute("RELEASE taskmq")
+        return result
 
     def read(self, work: Callable[[Queries], T]) -> T:
         """Run ``work`` on what is committed."""

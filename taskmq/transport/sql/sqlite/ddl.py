@@ -40,5 +40,6 @@ def statements() -> list[str]:
         ddl += [
             str(CreateIndex(index).compile(dialect=dialect))
             for index in sorted(table.indexes, key=lambda i: str(i.name))
+            if index.info.get("shared") is not True
         ]
     return ddl

@@ -12,7 +12,7 @@ And there is one writer at a time, so ``lock_queues`` needs no lock of its own: 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -305,7 +305,16 @@ class SqliteSession(Rare):
 
     def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
         self.namespace = namespace
-        self._run = connection.execute
+        if connection.row_factory is None:
+            self._run: Callable[..., sqlite3.Cursor] = connection.execute
+        else:  # somebody else's, with ideas of its own about rows
+
+            def run(statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+                cursor = connection.cursor()
+                cursor.row_factory = None
+                return cursor.execute(statement, parameters)
+
+            self._run = run
         self._run_many = connection.executemany
 
     def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -354,6 +363,9 @@ class SqliteSession(Rare):
             self._run(ADD_COUNT, row)
 
     add_deltas = add_counts
+
+    def fold_deltas(self, limit: int) -> None:
+        """There are none."""
 
     # ── flows ──
 

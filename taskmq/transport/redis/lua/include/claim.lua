@@ -13,7 +13,11 @@ local CATCH_UP = 10
 PARK = 100 -- most tasks that one claim parks
 
 -- picks: candidate, view, member and score of each, later the tasks   enough: so many were parked that the claim ends
-fresh[#fresh + 1] = function() picks, parked_now, enough = {}, 0, false end
+picks = {}
+fresh[#fresh + 1] = function()
+  parked_now, enough = 0, false
+  if picks[1] then picks = {} end
+end
 
 local function view_head(v)
   local m = v.m[v.pos + 1]

@@ -5,7 +5,7 @@
 
 -- @include ending
 
-local commit, WAKES, sets
+local commit, in_pieces, WAKES, sets
 do
 
 WAKES = 32
@@ -27,8 +27,19 @@ local function wake_waiters()
   end
 end
 
-local function in_pieces(command, key, args)
-  for from = 1, #args, 4000 do write(command, key, unpack(args, from, min(from + 3999, #args))) end
+-- A command whose first words are there already, in pieces if it is too long for a call.
+function in_pieces(words, fixed)
+  local n = #words
+  if n == fixed then return end
+  if n <= 4000 then
+    W[#W + 1] = words
+    return
+  end
+  for from = fixed + 1, n, 4000 do
+    local piece, upto = {words[1], fixed == 2 and words[2] or nil}, min(from + 3999, n)
+    for i = from, upto do piece[#piece + 1] = words[i] end
+    W[#W + 1] = piece
+  end
 end
 
 local function commit_queue(q)
@@ -36,13 +47,13 @@ local function commit_queue(q)
   if q.born then
     if home then begun = 1 else write('ZADD', P .. 'queues', I(q.born), q.name) end
   end
-  if q.dirty then write('SET', K('state', q.name), state_text(q)) end
-  if q.served_on then write('SET', K('served', q.name), service_text(q)) end
+  if q.dirty then sets[#sets + 1], sets[#sets + 2] = K('state', q.name), state_text(q) end
+  if q.served_on then sets[#sets + 1], sets[#sets + 2] = K('served', q.name), service_text(q) end
   for field, by in pairs(q.cnt) do
     if by ~= 0 then write('HINCRBY', K('counts', q.name), field, I(by)) end
   end
   if q.texts then
-    local texts, gone = {}, {}
+    local texts, gone = {'HSET', K('flows', q.name)}, {'HDEL', K('flows', q.name)}
     for name, text in pairs(q.texts) do
       if text then
         texts[#texts + 1], texts[#texts + 2] = name, text
@@ -50,8 +61,8 @@ local function commit_queue(q)
         gone[#gone + 1] = name
       end
     end
-    in_pieces('HDEL', K('flows', q.name), gone)
-    in_pieces('HSET', K('flows', q.name), texts)
+    in_pieces(gone, 2)
+    in_pieces(texts, 2)
   end
 end
 
@@ -75,11 +86,11 @@ local function commit_limits()
   end
 end
 
--- sets: key, value, … of new records that no table was made for
-fresh[#fresh + 1] = function() sets = {} end
+-- sets: key, value, … of all strings, in one command; those of records that were made without a table come first
+fresh[#fresh + 1] = function() sets = {'MSET'} end
 
 local function commit_tasks()
-  local gone = {}
+  local gone = {'DEL'}
   for i = 1, #changed do
     local t = changed[i]
     if t.deleted then
@@ -89,9 +100,9 @@ local function commit_tasks()
       if t.logged then write('SET', H .. 'log:' .. t.id, t.log) end
     end
   end
-  for from = 1, #sets, 4000 do write('MSET', unpack(sets, from, min(from + 3999, #sets))) end
-  for from = 1, #gone, 4000 do write('DEL', unpack(gone, from, min(from + 3999, #gone))) end
-  if seq and seq > seq0 then write('SET', H .. 'seq', I(seq)) end
+  if seq and seq > seq0 then sets[#sets + 1], sets[#sets + 2] = H .. 'seq', I(seq) end
+  in_pieces(sets, 1)
+  in_pieces(gone, 1)
 end
 
 function commit()
@@ -101,18 +112,25 @@ function commit()
   commit_tasks()
   for key, z in pairs(Z) do
     if z.dirty then
-      local gone, come = {}, {}
+      local gone, come = {'ZREM', key}, {'ZADD', key}
       for m in pairs(z.del) do gone[#gone + 1] = m end
       local last, text
       for m, s in pairs(z.add) do
         if s ~= last then last, text = s, I(s) end
         come[#come + 1], come[#come + 2] = text, m
       end
-      in_pieces('ZREM', key, gone)
-      in_pieces('ZADD', key, come)
+      in_pieces(gone, 2)
+      in_pieces(come, 2)
     end
   end
   send()
 end
 
+end
+
+-- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
+local function served_by(plan, served, taken)
+  local asked = plan.heads + plan.followers
+  if served == plan.seen and taken == asked then return plan.served end
+  return max(served, plan.served - asked) + taken
 end

@@ -7,11 +7,11 @@
 
 -- @include line
 
+local DAY = 86400000000 -- how long a success is kept if nothing else was said
 local key_name, key_holder, hold_key, free_key, take_key, delete, finish, doom, log_attempt, lease_until, release, hand_back, reap, expire,
   finish_verb
 do
 
-local DAY = 86400000000
 local MAX_BLAMED, MAX_EXPIRIES = 10, 100
 local DIED = '"the worker died or froze: its lease ended"'
 local FIRST, LAST = 5, 20 -- of a long history so many attempts stay
@@ -22,7 +22,10 @@ local HANDS = 500 -- how many leases beyond those that ended are looked at to fi
 function key_name(name, key) return K2('key', name, key) end
 
 local held_keys -- what became of keys in this call; false: freed
-fresh[#fresh + 1] = function() held_keys = {} end
+held_keys = {}
+fresh[#fresh + 1] = function()
+  if next(held_keys) then held_keys = {} end
+end
 
 -- Who holds a key, the digest of its content, and when it ends; the holder is nil when it has ended.
 function key_holder(name)

@@ -15,11 +15,9 @@
 
 -- @include limits
 
-local load_flows, load_with_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
+local know_flows, load_flows, load_with_flows, forget, flow, tag_of, touch, has_line, stopped, flow_room, born, place, sync, unblock, block, run_add,
   run_drop, add_parked, drop_parked
 do
-
-local NONE = {}
 
 local FLOW = '^(%d),(%d+),(%d+),(%d*),(%d+),(%d*),([^,]*),(%d),(%d+);([^;]*);([^;]*);(.*)$'
 
@@ -38,8 +36,14 @@ local function new_flow(q, name)
   }
 end
 
+-- fl: its flows by code, read_texts: what the server has of them; made when the first is asked for
+function know_flows(q)
+  if not q.fl then q.fl, q.read_texts = {}, {} end
+end
+
 -- Read the texts of these partitions in one command, as far as they were not read yet.
 function load_flows(q, names)
+  know_flows(q)
   local unread, seen = {}, {}
   for i = 1, #names do
     local name = names[i]
@@ -71,6 +75,7 @@ end
 -- The flow of a code; it may not exist.
 function flow(q, name)
   if name == '' then return q.plain end
+  know_flows(q)
   local f = q.fl[name]
   if f then return f end
   local state = q.read_texts[name]
@@ -119,6 +124,7 @@ end
 function touch(q, f)
   if not f.dirty then
     f.dirty = true
+    if q.touched == NONE then q.touched = {} end
     q.touched[#q.touched + 1] = f
   end
 end
@@ -166,7 +172,10 @@ function place(q, f)
     enliven(q)
     wake(q.name, 1)
   end
-  if f.live and not can and not (f.ordered and f.nrun > 0) then q.stopped[#q.stopped + 1] = f end
+  if f.live and not can and not (f.ordered and f.nrun > 0) then
+    if q.stopped == NONE then q.stopped = {} end
+    q.stopped[#q.stopped + 1] = f
+  end
   if f.plain then
     if f.live ~= can then f.live, q.dirty = can, true end
     return
@@ -182,6 +191,7 @@ end
 
 -- Writes the turns and texts of changed flows, as far as this script has come.
 function sync(q)
+  if #q.touched == 0 then return end
   for i = 1, #q.touched do
     local f = q.touched[i]
     f.dirty = nil
@@ -202,7 +212,7 @@ function sync(q)
       q.texts[f.code], f.stored = false, false
     end
   end
-  q.touched = {}
+  q.touched = NONE
 end
 
 -- ── blocked until ──

@@ -19,7 +19,11 @@ local wake, limit, free, start_limit, release_limit, missed, park_limit, unpark_
 do
 
 -- L: keys by name   wakes: queue name → how many waiters there is work for
-fresh[#fresh + 1] = function() L, wakes = {}, {} end
+L = {}
+fresh[#fresh + 1] = function()
+  if next(L) then L = {} end
+  wakes = {}
+end
 
 function wake(name, n) wakes[name] = (wakes[name] or 0) + n end
 

@@ -130,7 +130,8 @@ end
 -- At the end of a verb: flows that it stopped or filled cannot use the slots their first tasks stood for.
 function look_for_missed(q)
   local list = q.stopped
-  q.stopped = {}
+  if #list == 0 then return end
+  q.stopped = NONE
   if not q.limited then return end
   for i = 1, #list do
     local f = list[i]

@@ -21,13 +21,26 @@
 
 -- @include queue
 
+local T -- tasks by id; false: there is none
+local raw -- their records by id, as far as they were read; taken apart when somebody asks for the task
+local changed -- tasks to be written
+T, raw, changed = {}, {}, {}
+fresh[#fresh + 1] = function()
+  if next(T) then T = {} end
+  if next(raw) then raw = {} end
+  if changed[1] then changed = {} end
+end
+
+local two, eight, number, texts_in, parse, load_tasks, task, change, record, set, set_text
+do
+
 local HOT = '^(.)(%d)(........)(..),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
   .. '([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()'
 local COLD = {'c', 'a', 'm', 'e', 'd', 'r', 'b', 'x', 'y', 'f', 'z', 'w', 'n', 'l', 't', 'k'}
 local DIGITS = '-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
 local pairs_of = {} -- two digits by their number, as they are needed
 
-local function two(n)
+function two(n)
   local digits = pairs_of[n]
   if not digits then
     local high = floor(n / 64)
@@ -37,30 +50,38 @@ local function two(n)
   return digits
 end
 
-local function eight(n)
-  local upper = floor(n / 16777216)
-  local lower = n - upper * 16777216
-  local a, c = floor(upper / 4096), floor(lower / 4096)
-  return two(a) .. two(upper - a * 4096) .. two(c) .. two(lower - c * 4096)
+local begins, upper_of = '------', 0 -- the first six letters are mostly those of the last number
+function eight(n)
+  local upper = floor(n / 4096)
+  if upper ~= upper_of then
+    local a, b = floor(upper / 16777216), floor(upper / 4096)
+    begins = two(a) .. two(b - a * 4096) .. two(upper - b * 4096)
+    upper_of = upper
+  end
+  return begins .. two(n - upper * 4096)
 end
 
-local function number(digits)
-  local n = 0
+local numbers_of = {} -- of two digits, as they are needed
+function number(digits)
+  local n = numbers_of[digits]
+  if n then return n end
+  n = 0
   for i = 1, #digits do
     local b = byte(digits, i)
     n = n * 64 + (b > 96 and b - 59 or b == 95 and 37 or b > 64 and b - 54 or b > 47 and b - 47 or 0)
   end
+  if #digits == 2 then numbers_of[digits] = n end
   return n
 end
 
-local T -- tasks by id; false: there is none
-local changed -- tasks to be written
-local seq, seq0 -- the last number given, and what it was before
-fresh[#fresh + 1] = function() T, changed, seq, seq0 = {}, {}, nil, nil end
-
--- Lines 2 and 3 of many tasks are the same: taken apart once in a call. Tables of line 2 are copied before a change.
-local colds, all_texts
-fresh[#fresh + 1] = function() colds, all_texts = {}, {} end
+-- Lines 2 and 3 of many tasks are the same: taken apart once in a call, line 3 once for many calls. Their tables are
+-- copied before a change.
+local colds
+local texts_of, remember_texts = kept(500)
+colds = {}
+fresh[#fresh + 1] = function()
+  if next(colds) then colds = {} end
+end
 
 local function parse_cold(cold)
   local c = {}
@@ -69,14 +90,17 @@ local function parse_cold(cold)
   return c
 end
 
-local function parse_texts(texts)
-  local x = {}
-  for k, v in gmatch(texts, '\t(%a)([^\t]*)') do x[k] = v end
-  all_texts[texts] = x
+function texts_in(texts)
+  local x = texts_of(texts)
+  if not x then
+    x = {}
+    for k, v in gmatch(texts, '\t(%a)([^\t]*)') do x[k] = v end
+    remember_texts(texts, x)
+  end
   return x
 end
 
-local function parse(id, rec)
+function parse(id, rec)
   local st, prio, seq, spec, epoch, attempts, lease, hand, flags, started, worker, cold, texts, progress, outcome, body =
     match(rec, HOT)
   if not st then return false end
@@ -84,35 +108,38 @@ local function parse(id, rec)
     id = id, st = st, prio = tonumber(prio), seqx = seq, specx = spec, spec = number(spec), epoch = tonumber(epoch),
     attempts = tonumber(attempts), lease = tonumber(lease), hand = hand, started = flags == '1' or flags == '3',
     cancel = flags == '2' or flags == '3', started_at = tonumber(started), worker = worker,
-    c = colds[cold] or parse_cold(cold), x = all_texts[texts] or parse_texts(texts), cold = cold, texts = texts,
+    c = colds[cold] or parse_cold(cold), x = texts_in(texts), cold = cold, texts = texts,
     progress = progress, outcome = outcome, rec = rec, body = body
   }
 end
 
-local function load_tasks(ids)
-  local keys, missing = {}, {}
+function load_tasks(ids)
+  local keys, missing, n = {}, {}, 0
   for i = 1, #ids do
     local id = ids[i]
-    if T[id] == nil then
-      keys[#keys + 1], missing[#missing + 1] = H .. 't:' .. id, id
-      T[id] = false
+    if raw[id] == nil and T[id] == nil then
+      n = n + 1
+      keys[n], missing[n] = H .. 't:' .. id, id
+      raw[id] = false
     end
   end
-  for from = 1, #missing, 4000 do
-    local got = redis.call('MGET', unpack(keys, from, min(from + 3999, #keys)))
-    for i = 1, #got do
-      local id = missing[from + i - 1]
-      if got[i] then T[id] = parse(id, got[i]) end
-    end
+  for from = 1, n, 4000 do
+    local got = redis.call('MGET', unpack(keys, from, min(from + 3999, n)))
+    for i = 1, #got do raw[missing[from + i - 1]] = got[i] end
   end
 end
 
-local function task(id)
-  if T[id] == nil then load_tasks({id}) end
-  return T[id]
+function task(id)
+  local t = T[id]
+  if t == nil then
+    if raw[id] == nil then load_tasks({id}) end
+    t = raw[id] and parse(id, raw[id])
+    T[id] = t
+  end
+  return t
 end
 
-local function change(t)
+function change(t)
   if not t.dirty then
     t.dirty = true
     changed[#changed + 1] = t
@@ -126,7 +153,7 @@ local function head_text(t)
     .. (t.started_at and I(t.started_at) or '') .. ',' .. t.worker .. '\n'
 end
 
-local function record(t)
+function record(t)
   local cold = t.cold
   if t.new and t.st == 'W' and not t.own then return t.rec end -- as it came
   if t.warm then
@@ -140,7 +167,7 @@ local function record(t)
   return head_text(t) .. cold .. '\n' .. t.texts .. '\n' .. t.progress .. '\n' .. t.outcome .. '\n' .. sub(t.rec, t.body)
 end
 
-local function set(t, k, v)
+function set(t, k, v)
   local c = t.c
   local old = c[k]
   if old == v then return end
@@ -153,11 +180,13 @@ local function set(t, k, v)
   if old == nil and not t.warm then t.cold = t.cold .. k .. I(v) else t.warm = true end
 end
 
-local function set_text(t, letter, text)
+function set_text(t, letter, text)
   local x = {}
   for k, v in pairs(t.x) do x[k] = v end
   x[letter], t.x = text, x
   t.texts = gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
+end
+
 end
 
 local function ref(t) return t.seqx .. t.prio .. t.specx .. t.id end

@@ -1,0 +1,41 @@
+"""What the tests of the SQL stores share."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from taskmq.codec import Envelope, encode
+from taskmq.ids import new_id
+from taskmq.message import Delivery, Message
+from taskmq.outcome import Ack
+from taskmq.queue import Limit, Partition
+from taskmq.transport.base import Publish, Receipt, Reserve, Settle, Settlement, Store
+
+
+def message(
+    queue: str = "q", partition: str | None = None, limit: Limit | None = None, key: str | None = None
+) -> Message:
+    place = None if partition is None else Partition(partition)
+    return Message(
+        id=new_id(), queue=queue, handler="h", body=encode(Envelope()), partition=place, limit=limit, key=key
+    )
+
+
+def publish(store: Store, count: int = 1, queue: str = "q") -> list[Receipt]:
+    return store.publish(Publish(messages=[message(queue) for _ in range(count)]))
+
+
+def claim(store: Store, n: int = 10, queue: str = "q") -> list[Delivery]:
+    return store.reserve(Reserve(queues=[queue], limit=n, worker="w")).deliveries
+
+
+def acknowledge(store: Store, held: list[Delivery]) -> list[bool]:
+    return store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in held]))
+
+
+def work_off(store: Store, queue: str = "q") -> Counter[str]:
+    done: Counter[str] = Counter()
+    while held := claim(store, 10, queue):
+        assert all(acknowledge(store, held))
+        done.update(delivery.id for delivery in held)
+    return done
