@@ -20,10 +20,17 @@ SQL = ("sqlite", "postgresql", "mysql", "mariadb")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+_TEXT = "The SQL database. [TASKMQ_DATABASE_URL, or a TASKMQ_URL of a SQL database]"
+
+
 def database_option(command: _Command) -> _Command:
     """Add ``--database``."""
-    text = "The SQL database. [TASKMQ_DATABASE_URL, or a TASKMQ_URL of a SQL database]"
-    return click.option("--database", "--url", "database", metavar="URL", help=text)(command)
+    return click.option("--database", metavar="URL", help=_TEXT)(command)
+
+
+def database_or_url_option(command: _Command) -> _Command:
+    """Add ``--database``, also as ``--url``: for commands that know no other URL."""
+    return click.option("--database", "--url", "database", metavar="URL", help=_TEXT)(command)
 
 
 def database_url(given: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskmq.cli.database import database_option, database_url, protocol_exits
+from taskmq.cli.database import database_or_url_option, database_url, protocol_exits
 from taskmq.cli.output import echo_json, json_option
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command() -> None:
 
 
 @command.command()
-@database_option
+@database_or_url_option
 @click.option("--to", metavar="N", type=click.IntRange(0), help="Up to this step. [the latest]")
 @json_option
 def up(database: str | None, to: int | None, as_json: bool) -> None:
@@ -55,7 +55,7 @@ def up(database: str | None, to: int | None, as_json: bool) -> None:
 
 
 @command.command()
-@database_option
+@database_or_url_option
 @json_option
 def status(database: str | None, as_json: bool) -> int:
     """Say where the database is; exit code 1 if steps are missing."""
@@ -68,7 +68,7 @@ def status(database: str | None, as_json: bool) -> int:
 
 
 @command.command()
-@database_option
+@database_or_url_option
 @click.option("--to", metavar="N", type=click.IntRange(0), required=True, help="Undo all steps above this one.")
 @click.option("--yes", is_flag=True, help="Yes, with all that is in their tables.")
 @json_option
@@ -85,7 +85,7 @@ def down(database: str | None, to: int, yes: bool, as_json: bool) -> None:
 
 
 @command.command()
-@database_option
+@database_or_url_option
 @click.option("--to", metavar="N", type=click.IntRange(0), help="Up to this step.")
 def sql(database: str | None, to: int | None) -> None:
     """Print the statements for a new database; without --database for SQLite."""

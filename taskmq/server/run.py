@@ -69,7 +69,8 @@ def bind(settings: Settings) -> socket.socket:
     """The listening socket; raises OSError."""
     host, port = settings.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, or asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an ACK.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))

@@ -81,6 +81,11 @@ def test_bootstrap_writes_a_private_file_and_never_the_token_elsewhere(migrated:
     assert (credentials["format"], credentials["expires_at"], "url" in credentials) == (1, None, False)
     again = run(migrated, "admin", "bootstrap", *PLACE, "--output", str(output))
     assert again[0] == 4
+    named = migrated / "named.json"
+    arguments = ("--url", "https://tasks.example", "--expires", "90d", "--output", str(named))
+    assert run(migrated, "admin", "bootstrap", *PLACE, *arguments)[0] == 0
+    assert json.loads(named.read_text())["url"] == "https://tasks.example"
+    assert json.loads(named.read_text())["expires_at"] is not None
     link = migrated / "link.json"
     link.symlink_to(migrated / "target.json")
     assert run(migrated, "admin", "bootstrap", *PLACE, "--output", str(link))[0] == 4

@@ -78,6 +78,15 @@ def test_a_node_takes_so_many_connections(tmp_path: Path) -> None:
         assert caught.value.response.headers["Retry-After"] == "1"
 
 
+def test_answers_do_not_wait_for_an_acknowledgement(own: Running) -> None:
+    def seconds() -> float:
+        began = time.monotonic()
+        own.http.get("/healthz")
+        return time.monotonic() - began
+
+    assert min(seconds() for _ in range(20)) < 0.03
+
+
 def test_silence_ends_a_connection(tmp_path: Path) -> None:
     with running(tmp_path, hello_timeout=0.3, heartbeat_timeout=0.5) as own:
         with Socket(own) as worker:
