@@ -356,8 +356,8 @@ def _housekeeping(store: Store, limit: int | None) -> tuple[int, int, int]:
 
 
 def _plain(delivery: Delivery) -> Delivery:
-    """Without the store's own handle."""
-    return msgspec.structs.replace(delivery, token=None)
+    """Without the store's own handle, and what only stores that serve (transport/serving.py) fill in."""
+    return msgspec.structs.replace(delivery, token=None, available_at=0, version="", limit_key=None)
 
 
 def machine(opener: Callable[[FakeClock], Store], *, apart: bool = False) -> type[StoreMachine]:

@@ -105,21 +105,6 @@ def _rows_read(server: PostgresServer, schema: str) -> dict[str, int]:
     return {name: int(read or 0) for name, read in rows}
 
 
-def test_work_among_many_tasks_reads_what_it_needs(filled: tuple[PostgresServer, str, Store]) -> None:
-    """Claims, settlements and publishes read a few times as many rows as they move, and no table as a whole."""
-    server, schema, store = filled
-    rounds, tasks = 20, 40
-    before = _rows_read(server, schema)
-    _work(store, rounds)
-    store.close()  # its sessions hand in their statistics when they end
-    after = _rows_read(server, schema)
-    read = {name: (after[name] - before.get(name, 0)) / (rounds * tasks) for name in after}
-    whole = {name: rows for name, rows in read.items() if name.endswith("(whole)") and rows > 1}
-    assert whole == {}, "tables that were read as a whole, rows a task"
-    greedy = {name: rows for name, rows in read.items() if rows > 25}
-    assert greedy == {}, "rows read from an index, for each task that was moved"
-
-
 STATEMENTS: dict[str, tuple[str, dict[str, Any] | tuple[Any, ...], str]] = {
     "the line of a handler": (hot.LINE, (-1, 10, 0), "ix_taskmq_tasks_line"),
     "the first of several lines": (hot.HEADS, ("{-1,-2}", 10, 0), "ix_taskmq_tasks_line"),
