@@ -337,6 +337,7 @@ class StoreMachine(RuleBasedStateMachine):
         return replace(page, tasks=[self._seen(task) for task in page.tasks])
 
     def _seen(self, task: TaskInfo) -> TaskInfo:
+        task = msgspec.structs.replace(task, started=True)  # only stores that serve tell (transport/serving.py)
         return msgspec.structs.replace(task, seq=0) if self.apart else task
 
     def teardown(self) -> None:
