@@ -337,7 +337,6 @@ class StoreMachine(RuleBasedStateMachine):
         return replace(page, tasks=[self._seen(task) for task in page.tasks])
 
     def _seen(self, task: TaskInfo) -> TaskInfo:
-        task = msgspec.structs.replace(task, started=True)  # only stores that serve tell (transport/serving.py)
         return msgspec.structs.replace(task, seq=0) if self.apart else task
 
     def teardown(self) -> None:
@@ -357,8 +356,8 @@ def _housekeeping(store: Store, limit: int | None) -> tuple[int, int, int]:
 
 
 def _plain(delivery: Delivery) -> Delivery:
-    """Without the store's own handle, and what only stores that serve (transport/serving.py) fill in."""
-    return msgspec.structs.replace(delivery, token=None, available_at=0, version="", limit_key=None)
+    """Without the store's own handle."""
+    return msgspec.structs.replace(delivery, token=None)
 
 
 def machine(opener: Callable[[FakeClock], Store], *, apart: bool = False) -> type[StoreMachine]:

@@ -86,6 +86,7 @@ class MemoryInspect(MemoryCore):
             cancel_requested=running and task.cancel_requested,
             replays=task.replays,
             progress=task.progress,
+            started=not running or task.started,
         )
 
     def cancel(self, task_ids: Sequence[str]) -> list[TaskState | None]:

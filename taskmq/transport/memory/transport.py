@@ -231,6 +231,9 @@ class MemoryTransport(MemorySettle):
             expires_at=task.expires_at,
             deadline_at=task.deadline_at,
             created_at=task.created_at,
+            available_at=task.available_at,
+            version=message.version,
+            limit_key=None if task.limit is None else task.limit.key,
         )
 
     @staticmethod

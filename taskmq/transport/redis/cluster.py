@@ -30,7 +30,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from taskmq.clock import Clock
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
@@ -51,7 +51,7 @@ from taskmq.transport.redis import records
 from taskmq.transport.redis.inspect import REPLAY
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.looks import Look, Looks
-from taskmq.transport.redis.nodes import Cluster
+from taskmq.transport.redis.nodes import Cluster, all_or_error
 from taskmq.transport.redis.nodes import Wish as Asked
 from taskmq.transport.redis.peeked import Peeked, choose_from, plans
 from taskmq.transport.redis.scripts import Call, script
@@ -68,6 +68,8 @@ from taskmq.transport.redis.transport import (
     renewed,
     reserved,
 )
+
+T = TypeVar("T")
 
 DEPART, ARRIVE = script("depart"), script("arrive")
 ROUNDS = 3
@@ -172,9 +174,7 @@ class RedisClusterTransport(RedisTransport):
     # ── scripts ──
 
     def _replies(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        replies = self._each(calls, again=again)
-        _raise_first(replies)
-        return replies
+        return list(all_or_error(self._each(calls, again=again)))
 
     def _each(self, wishes: Sequence[Asked], *, again: bool = False, hasty: int = 0) -> list[Any]:
         """Replies, and errors in the place of those that there are none of (nodes.py)."""
@@ -228,7 +228,7 @@ class RedisClusterTransport(RedisTransport):
             errors: list[Exception] = []
             for (_, queue, part), answer in (next(answers) for _ in _by_queue(call.wish)):
                 try:
-                    _raise_first([answer])
+                    all_or_error([answer])
                     mine = receipts([call.wish[i] for i in part], answer)
                 except TaskMQError as refusal:
                     errors.append(refusal)
@@ -254,7 +254,7 @@ class RedisClusterTransport(RedisTransport):
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
         parts = _by_queue([item.delivery for item in params.items])
-        return _settled(params, parts, self._replies(self._settle_calls(params, parts)))
+        return _spread(parts, map(accepted, self._replies(self._settle_calls(params, parts))))
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both; the looks at the queues travel with what is settled."""
@@ -264,8 +264,7 @@ class RedisClusterTransport(RedisTransport):
         looks = [self._look(reserve, queue, reserve.limit, alone=len(queues) == 1) for queue in queues]
         asked = _wishes(looks)
         replies = self._each([*calls, *asked], hasty=len(asked) if len(queues) > 1 else 0)
-        _raise_first(replies[: len(calls)])
-        answers = _settled(settle, parts, replies[: len(calls)])
+        answers = _spread(parts, map(accepted, all_or_error(replies[: len(calls)])))
         try:
             return answers, self._claimed(self._claim(reserve, looks, replies[len(calls) :]))
         except (OutcomeUnknown, TransportUnavailable):
@@ -293,8 +292,7 @@ class RedisClusterTransport(RedisTransport):
 
     def _claim(self, params: Reserve, looks: Sequence[Look], replies: Sequence[Any]) -> Reserved:
         if len(looks) == 1:
-            _raise_first(replies)
-            return reserved(replies[0])
+            return reserved(all_or_error(replies)[0])
         deliveries: list[Any] = []
         errors: list[Exception] = []
         batch = secrets.token_hex(6)  # one for all queues: who was claimed together is blamed together
@@ -326,7 +324,7 @@ class RedisClusterTransport(RedisTransport):
         else:
             more = True
         if not deliveries:  # what was claimed elsewhere must not wait for the end of its leases
-            _raise_first(errors)
+            all_or_error(errors)
         return Reserved(deliveries=deliveries, more=more, next_due=None if deliveries else due)
 
     def _read(
@@ -369,16 +367,12 @@ class RedisClusterTransport(RedisTransport):
 
     def extend(self, params: Extend) -> list[Renewed]:
         """Renew leases and mark started tasks."""
-        by_queue = _by_queue([item.delivery for item in params.items])
+        parts = _by_queue([item.delivery for item in params.items])
         calls = [
             self._call(EXTEND, *(arg for i in part for arg in renewal(params.items[i])), home=self._home(queue))
-            for queue, part in by_queue.items()
+            for queue, part in parts.items()
         ]
-        found = [Renewed(None)] * len(params.items)
-        for part, reply in zip(by_queue.values(), self._replies(calls, again=True), strict=True):
-            for i, answer in zip(part, reply, strict=True):
-                found[i] = renewed(answer)
-        return found
+        return _spread(parts, (map(renewed, reply) for reply in self._replies(calls, again=True)))
 
     # ── waiting ──
 
@@ -459,13 +453,12 @@ def _by_queue(items: Sequence[Any]) -> dict[str, list[int]]:
     return found
 
 
-def _settled(settle: Settle, parts: Mapping[str, Sequence[int]], replies: Sequence[bytes]) -> list[bool]:
-    """What became of each delivery, in the order in which they were given."""
-    answers = [False] * len(settle.items)
+def _spread(parts: Mapping[str, Sequence[int]], replies: Iterable[Iterable[T]]) -> list[T]:
+    """The queues' answers, one for each position, in the order of the positions."""
+    found: dict[int, T] = {}
     for part, reply in zip(parts.values(), replies, strict=True):
-        for i, answer in zip(part, accepted(reply), strict=True):
-            answers[i] = answer
-    return answers
+        found.update(zip(part, reply, strict=True))
+    return [found[i] for i in range(len(found))]
 
 
 def _wishes(looks: Sequence[Look]) -> list[Asked]:
@@ -474,12 +467,6 @@ def _wishes(looks: Sequence[Look]) -> list[Asked]:
 
 def _is_answer(reply: Any) -> bool:
     return not isinstance(reply, Exception)
-
-
-def _raise_first(replies: Iterable[Any]) -> None:
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
 
 
 def _with_news(errors: Sequence[Exception], stored: Sequence[str]) -> Exception:

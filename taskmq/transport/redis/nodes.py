@@ -142,8 +142,7 @@ class Cluster:
     def each(self, wishes: Sequence[Wish], *, again: bool = False, hasty: int = 0) -> list[Any]:
         """The same, and commands between them; an error stands where the reply would be: what others did is done.
 
-        An error stands where the reply would be: what others did is done. For the last ``hasty`` of them nobody waits
-        while another one has been answered.
+        For the last ``hasty`` of them nobody waits while another one has been answered.
         """
         steps = [
             Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
@@ -172,10 +171,6 @@ class Cluster:
     def server_of(self, key: bytes) -> Server:
         """The master that has a key."""
         return self.server_at(key_slot(key))
-
-    def on_masters(self, command: Command) -> dict[Address, Any]:
-        """A command's reply from every master."""
-        return {address: self.server(address).command(*command) for address in self.masters()}
 
     def checkup(self) -> list[Finding]:
         """What is wrong with the cluster and the settings of its masters."""

@@ -272,6 +272,7 @@ class Record:
             cancel_requested=running and bool(flags & 2),
             replays=cold.get(b"y", 0),
             progress=_progress(self.progress) if self.progress else None,
+            started=not running or bool(flags & 1),
         )
 
 
@@ -303,6 +304,9 @@ def delivery(task_id: str, record: bytes, leases: Mapping[str, tuple[int, bool]]
         expires_at=letters.get(b"e"),
         deadline_at=letters.get(b"d"),
         created_at=letters[b"c"],
+        available_at=letters.get(b"a") or letters[b"c"],
+        version=words.get(b"v", ""),
+        limit_key=words.get(b"l"),
     )
 
 

@@ -1,4 +1,8 @@
-"""A few connections to a server, handed out to one caller at a time."""
+"""A few connections to a server, handed out to one caller at a time, in the order in which they came.
+
+A semaphore would not do: whoever gives back a connection and asks again at once takes it from those who wait, and with
+claimers in a loop one thread waited for half a minute.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _inherited: list[object] = []
 class Pool(Generic[C]):
     """At most ``size`` connections, made by ``connect`` when they are needed.
 
-    ``usable`` says whether one may be handed out again. ``patience``: seconds to wait for one.
+    ``usable`` says whether one may be handed out again. ``patience``: seconds to wait for one's turn.
     """
 
     def __init__(self, connect: Callable[[], C], usable: Callable[[C], bool], size: int, patience: float) -> None:
@@ -37,17 +41,18 @@ class Pool(Generic[C]):
         self._size = size
         self._patience = patience
         self._idle: deque[C] = deque()
-        self._free = threading.BoundedSemaphore(size)
         self._closed = False
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._mutex = threading.Lock()
+        self._free = self._size
+        self._waiting: deque[threading.Lock] = deque()
 
     @contextmanager
     def connection(self) -> Iterator[C]:
         """A connection for one caller; raises TransportUnavailable when none becomes free in time."""
-        if not self._free.acquire(timeout=self._patience):
-            raise TransportUnavailable(
-                f"all {self._size} connections of this process have been busy for {self._patience:g} s; "
-                "nothing was stored (more of them: ?pool= in the URL)"
-            )
+        self._take_turn()
         try:
             try:
                 connection = self._idle.pop()
@@ -63,7 +68,33 @@ class Pool(Generic[C]):
                     if self._closed:  # just now
                         self.clear()
         finally:
-            self._free.release()
+            self._end_turn()
+
+    def _take_turn(self) -> None:
+        turn = threading.Lock()
+        with self._mutex:
+            if self._free:
+                self._free -= 1
+                return
+            turn.acquire()
+            self._waiting.append(turn)
+        if turn.acquire(timeout=self._patience):
+            return
+        with self._mutex:
+            if turn not in self._waiting:  # it came just now
+                return
+            self._waiting.remove(turn)
+        raise TransportUnavailable(
+            f"all {self._size} connections of this process have been busy for {self._patience:g} s; "
+            "nothing was stored (more of them: ?pool= in the URL)"
+        )
+
+    def _end_turn(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()  # handed over: nobody can come in between
+            else:
+                self._free += 1
 
     def clear(self) -> None:
         """End the idle connections: the server has gone, or been away."""
@@ -80,3 +111,4 @@ class Pool(Generic[C]):
         """After a fork, in the child: the connections are not this process's."""
         _inherited.extend(self._idle)
         self._idle.clear()
+        self._start_anew()

@@ -280,7 +280,7 @@ class PgSession(Rare):
         self._ahead.clear()
         seqs = integers(seq for seq, _ in picks)
         runs = "{" + ",".join("f" if run is None else "t" for _, run in picks) + "}"
-        rows = {row[0]: row for row in self._rows(hot.CLAIM, (until, worker, batch, seqs, runs))}
+        rows = {row[0]: row for row in self._rows(hot.CLAIM, (seqs, runs, until, worker, batch))}
         return [ClaimedTask(*rows[seq]) for seq, _ in picks]
 
     def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
@@ -311,7 +311,7 @@ class PgSession(Rare):
 
     def renew(self, rows: Sequence[Renewal], now: int) -> None:
         if rows:
-            self._later(hot.RENEW, (now, _json(rows)))
+            self._later(hot.RENEW, (_json(rows), now))
 
     def succeed(self, rows: Sequence[Success], now: int, keep: int) -> None:
         if rows:  # none of them stands in a line
