@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from taskmq.queue import QueueConfig
 from taskmq.transport.sql.codes import FAILED, SUCCEEDED
 from taskmq.transport.sql.configs import config_columns, decode_config
+from taskmq.transport.sql.parked import ParkedLines
 from taskmq.transport.sql.rows import DeadLetter, Place, QueueRow, Record
 from taskmq.transport.sql.words import Words
 
@@ -98,11 +99,10 @@ DELETE_QUEUE = tuple(
 )
 
 
-class Rare:
+class Rare(ParkedLines):
     """The rare statements of a session."""
 
     words: ClassVar[Words]
-    namespace: str
     delete_keys: ClassVar[str] = DELETE_KEYS
     take_lock_text: ClassVar[str] = TAKE_LOCK
     write_worker_text: ClassVar[str] = WRITE_WORKER
@@ -110,14 +110,6 @@ class Rare:
     also_of_queue: ClassVar[tuple[str, ...]] = ()
     also_of_namespace: ClassVar[tuple[str, ...]] = ()
     """What an engine keeps beside the common tables."""
-
-    def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        """All rows of a statement."""
-        raise NotImplementedError
-
-    def _tell(self, statement: str, /, **parameters: Any) -> None:
-        """Run a statement without an answer."""
-        raise NotImplementedError
 
     def _count(self, statement: str, /, **parameters: Any) -> int:
         """How many rows a statement has changed."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, PARKED, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
 from taskmq.transport.sql.postgresql.words import COUNTS
 from taskmq.transport.sql.rows import (
@@ -275,23 +275,6 @@ LIMITS_RUNNING = "SELECT limit_key, running FROM taskmq_limits WHERE namespace=%
 LIMITS_PARKED = """
 SELECT limit_key, handler_id, n, parked, owed, v, j FROM taskmq_parked WHERE namespace=%s AND limit_key = ANY(%s)
 """
-DELETE_LIMITS = tuple(
-    f"DELETE FROM taskmq_{table} WHERE namespace=%s AND limit_key = ANY(%s)" for table in ("limits", "parked")
-)
-INSERT_LIMIT = "INSERT INTO taskmq_limits(namespace, limit_key, running) VALUES (%s, %s, %s)"
-INSERT_PARKED = """
-INSERT INTO taskmq_parked(namespace, limit_key, handler_id, n, parked, owed, v, j)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-"""
-OWING = """
-SELECT h.handler_id, limit_key, n FROM taskmq_handlers h JOIN taskmq_parked p ON p.handler_id=h.handler_id AND owed>0
-WHERE h.queue_id=%s ORDER BY limit_key, n, h.name, h.version
-"""
-_OF_LINE = f"handler_id=%(handler)s AND limit_key=%(key)s AND limit_n=%(n)s AND state={PARKED}"
-NEXT_TURN = f"SELECT lane, seq, rtag FROM taskmq_tasks WHERE {_OF_LINE} ORDER BY s1, s2, rtag, seq LIMIT 1"
-FIRST_OF_LANE = f"SELECT seq, rtag FROM taskmq_tasks WHERE lane=%(lane)s AND {_OF_LINE} ORDER BY s1, s2, seq LIMIT 1"
-LAST_TURN = f"SELECT max(rtag) FROM taskmq_tasks WHERE lane=%(lane)s AND {_OF_LINE}"
-FIRST_PARKED = f"SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=%s AND state={PARKED} ORDER BY s1, s2, seq LIMIT 1"
 WRITE_TURNS = f"""
 {_given("unnest(%s::bigint[], %s::bigint[]) r(seq, tag)")}
 UPDATE taskmq_tasks t SET rtag=r.tag FROM r WHERE {_is_given("t.seq")}

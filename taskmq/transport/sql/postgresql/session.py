@@ -340,36 +340,6 @@ class PgSession(Rare):
         running, lines = self._exchange([(hot.LIMITS_RUNNING, parameters), (hot.LIMITS_PARKED, parameters)])
         return {row[0]: row[1] for row in running.fetchall()}, [ParkedRow(*row) for row in lines.fetchall()]
 
-    def write_limits(self, running: Mapping[str, int], lines: Sequence[ParkedRow]) -> None:
-        for statement in hot.DELETE_LIMITS:
-            self._later(statement, (self.namespace, list(running)))
-        waiting = {line.limit_key for line in lines}
-        for key, count in running.items():
-            if count or key in waiting:
-                self._later(hot.INSERT_LIMIT, (self.namespace, key, count))
-        for line in lines:
-            self._later(hot.INSERT_PARKED, (self.namespace, *line))
-
-    def owing(self, queue_id: int) -> list[tuple[int, Limit]]:
-        return [(handler_id, Limit(key, n)) for handler_id, key, n in self._rows(hot.OWING, (queue_id,))]
-
-    def next_parked(self, handler_id: int, limit: Limit) -> TaskRow:
-        line = {"handler": handler_id, "key": limit.key, "n": limit.n}
-        lane, seq, tag = self._rows(hot.NEXT_TURN, line)[0]
-        first, other = self._rows(hot.FIRST_OF_LANE, {**line, "lane": lane})[0]
-        if first != seq:
-            self.write_turns([(first, tag), (seq, other)])
-        return self.tasks_by_seq([first])[0]
-
-    def last_turn(self, lane: int, handler_id: int, limit: Limit) -> int | None:
-        line = {"handler": handler_id, "key": limit.key, "n": limit.n, "lane": lane}
-        last: int | None = self._rows(hot.LAST_TURN, line)[0][0]
-        return last
-
-    def first_parked(self, lane: int) -> Key | None:
-        rows = self._rows(hot.FIRST_PARKED, (lane,))
-        return rows[0] if rows else None
-
     def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:
         if rows:
             self._later(hot.WRITE_TURNS, [integers(column) for column in zip(*rows, strict=True)])

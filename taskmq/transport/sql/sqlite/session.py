@@ -12,7 +12,7 @@ And there is one writer at a time, so ``lock_queues`` needs no lock of its own: 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, PARKED, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.engine import Unlocked
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, NEVER, TASK, counted, first
 from taskmq.transport.sql.rare import Rare
@@ -259,25 +259,6 @@ LIMITS_PARKED = """
 SELECT json_group_array(json_array(limit_key, handler_id, n, parked, owed, v, j)) FROM taskmq_parked
 WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))
 """
-DELETE_LIMITS = tuple(
-    f"DELETE FROM taskmq_{table} WHERE namespace=? AND limit_key IN (SELECT value FROM json_each(?))"
-    for table in ("limits", "parked")
-)
-INSERT_LIMITS = f"INSERT INTO taskmq_limits(namespace, limit_key, running) SELECT ?, {_fields(2)} FROM json_each(?) j"
-INSERT_PARKED = f"""
-INSERT INTO taskmq_parked(namespace, limit_key, handler_id, n, parked, owed, v, j)
-SELECT ?, {_fields(7)} FROM json_each(?) j
-"""
-OWING = _as_json(
-    "handler_id, limit_key, n",
-    "SELECT h.handler_id, limit_key, n FROM taskmq_handlers h CROSS JOIN taskmq_parked p "
-    "ON p.handler_id=h.handler_id AND owed>0 WHERE h.queue_id=? ORDER BY limit_key, n, h.name, h.version",
-)
-_OF_LINE = f"handler_id=:handler AND limit_key=:key AND limit_n=:n AND state={PARKED}"
-NEXT_TURN = f"SELECT lane, seq, rtag FROM taskmq_tasks WHERE {_OF_LINE} ORDER BY s1, s2, rtag, seq LIMIT 1"
-FIRST_OF_LANE = f"SELECT seq, rtag FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE} ORDER BY s1, s2, seq LIMIT 1"
-LAST_TURN = f"SELECT max(rtag) FROM taskmq_tasks WHERE lane=:lane AND {_OF_LINE}"
-FIRST_PARKED = f"SELECT s1, s2, seq FROM taskmq_tasks WHERE lane=? AND state={PARKED} ORDER BY s1, s2, seq LIMIT 1"
 WRITE_TURNS = """
 UPDATE taskmq_tasks SET rtag=json_extract(j.value, '$[1]') FROM json_each(?) j WHERE seq=json_extract(j.value, '$[0]')
 """
@@ -527,41 +508,6 @@ class SqliteSession(Rare):
         parameters = (self.namespace, as_json_list(keys))
         running = {row[0]: row[1] for row in self._read(LIMITS_RUNNING, parameters)}
         return running, [ParkedRow(*row) for row in self._read(LIMITS_PARKED, parameters)]
-
-    def write_limits(self, running: Mapping[str, int], lines: Sequence[ParkedRow]) -> None:
-        """Replace what runs and what is parked."""
-        for statement in DELETE_LIMITS:
-            self._run(statement, (self.namespace, as_json_list(running)))
-        waiting = {line.limit_key for line in lines}
-        kept = [(key, count) for key, count in running.items() if count or key in waiting]
-        if kept:
-            self._run(INSERT_LIMITS, (self.namespace, as_json_list(kept)))
-        if lines:
-            self._run(INSERT_PARKED, (self.namespace, as_json_list(lines)))
-
-    def owing(self, queue_id: int) -> list[tuple[int, Limit]]:
-        """Limits that owe a return."""
-        return [(handler_id, Limit(key, n)) for handler_id, key, n in self._read(OWING, (queue_id,))]
-
-    def next_parked(self, handler_id: int, limit: Limit) -> TaskRow:
-        """Whose turn it is: its partition's first task gets the tag of the turn, the other one that task's."""
-        line = {"handler": handler_id, "key": limit.key, "n": limit.n}
-        lane, seq, tag = self._run(NEXT_TURN, line).fetchone()
-        first, other = self._run(FIRST_OF_LANE, {**line, "lane": lane}).fetchone()
-        if first != seq:
-            self.write_turns([(first, tag), (seq, other)])
-        return self.tasks_by_seq([first])[0]
-
-    def last_turn(self, lane: int, handler_id: int, limit: Limit) -> int | None:
-        """A partition's greatest tag in a line."""
-        line = {"handler": handler_id, "key": limit.key, "n": limit.n, "lane": lane}
-        last: int | None = self._run(LAST_TURN, line).fetchone()[0]
-        return last
-
-    def first_parked(self, lane: int) -> Key | None:
-        """The first parked task of an ordered partition."""
-        row = self._run(FIRST_PARKED, (lane,)).fetchone()
-        return None if row is None else tuple(row)
 
     def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:
         """Tags of parked tasks."""
