@@ -116,6 +116,8 @@ def replay_refuses_what_is_not_dead(kit: Kit) -> None:
     before = kit.states(*known)
     assert kit.replay("unknown", *known) == [False] * 5
     assert kit.states(*known) == before
+    assert kit.replay(*known, queue="new") == [False] * 4
+    assert [stats.name for stats in kit.store.stats()] == ["q"]
 
 
 def replay_answers_each_id(kit: Kit) -> None:

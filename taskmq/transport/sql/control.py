@@ -39,7 +39,8 @@ def cancel(session: Session, task_ids: Sequence[str], now: int) -> dict[str, Tas
 
 def replay(session: Session, task_ids: Sequence[str], queue: str | None, now: int) -> list[bool]:
     """Queue these dead letters again, into ``queue`` or their own; False for what is not dead."""
-    _lock(session, {*session.dead_queues(task_ids), *([] if queue is None else [queue])} if session.shared else ())
+    own = session.dead_queues(task_ids)
+    _lock(session, own if queue is None or not own else {*own, queue})  # nothing dead makes no new queue
     return [_replay(session, task_id, queue, now) for task_id in task_ids]
 
 
