@@ -28,6 +28,8 @@ from urllib.parse import quote
 
 import pytest
 
+from taskmq.testing.guarded import GuardedProcess
+
 Kind = Literal["postgresql", "postgresql-new"]
 
 PATIENCE = 60.0
@@ -129,8 +131,9 @@ class PostgresServer:
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
+            self._process = GuardedProcess(
                 [str(self._programs / "postgres"), "-D", self._data, *words],
+                self.folder,
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
