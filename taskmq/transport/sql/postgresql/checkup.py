@@ -9,6 +9,7 @@ import psycopg
 
 from taskmq.transport.base import Finding
 from taskmq.transport.sql.codes import DUE
+from taskmq.transport.sql.postgresql.connection import is_pooled
 from taskmq.transport.sql.postgresql.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -91,9 +92,8 @@ def durability(connection: Connection) -> Iterator[Finding]:
 
 
 def pooler(connection: Connection, settings: Settings) -> Iterator[Finding]:
-    """A pooler between: the server's session is not the one that was opened."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if settings.prepared and row and row[0] != connection.info.backend_pid:
+    """A pooler between, which the URL does not know of."""
+    if settings.prepared and is_pooled(connection):
         yield Finding(
             check="pooler",
             level="warning",
