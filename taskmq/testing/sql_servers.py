@@ -119,8 +119,8 @@ class PostgresServer:
 
     # ── life ──
 
-    def start(self) -> None:
-        """Start it, and return when it answers."""
+    def start(self, *, largest_file: int | None = None) -> None:
+        """Start it, and return when it answers. ``largest_file``: bytes; behind it a disk is as good as full."""
         log = Path(self.folder) / "log"
         settings = {
             "listen_addresses": "",
@@ -131,8 +131,9 @@ class PostgresServer:
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as out:
+            limit = [] if largest_file is None else ["prlimit", f"--fsize={largest_file}"]
             self._process = GuardedProcess(
-                [str(self._programs / "postgres"), "-D", self._data, *words],
+                [*limit, str(self._programs / "postgres"), "-D", self._data, *words],
                 self.folder,
                 stdout=out,
                 stderr=out,

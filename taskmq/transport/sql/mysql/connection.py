@@ -6,20 +6,20 @@ server 0.1 ms; a publish in its own process wakes it at once.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from taskmq.clock import Clock
-from taskmq.errors import InvalidArgument, TaskMQError, TransportUnavailable
+from taskmq.errors import TaskMQError
 from taskmq.transport.base import Finding
 from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.mysql import hot
-from taskmq.transport.sql.mysql.drivers import MysqlConnection, MysqlCursor
+from taskmq.transport.sql.mysql.drivers import MysqlConnection
 from taskmq.transport.sql.mysql.errors import lost, map_errors, may_run_again, refused, translate
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
-from taskmq.transport.sql.mysql.settings import Settings
+from taskmq.transport.sql.mysql.guest import GuestSession, within
+from taskmq.transport.sql.mysql.session import MysqlSession
+from taskmq.transport.sql.mysql.settings import MODE, Settings
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine
 from taskmq.transport.sql.transport import SqlTransport
@@ -29,8 +29,6 @@ T = TypeVar("T")
 POLLED = 0.04
 VERSION = "SELECT max(version) FROM taskmq_schema"
 BEGIN = "START TRANSACTION"
-MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-"""What a server's sql_mode says must not change what our statements mean."""
 SETUP = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     f"SET SESSION sql_mode='{MODE}', innodb_lock_wait_timeout=30",
@@ -99,25 +97,12 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
         self._check()
         driver = self.driver
         user = driver_connection(connection, driver.connection, driver.named)
-        with map_errors(driver.error):
-            if user.get_autocommit() and not driver.in_transaction(user):
-                raise no_transaction("begin() a transaction, or turn it off")
-            with driver.cursor(user) as cursor:
-                cursor.execute("SELECT DATABASE()")
-                (database,) = cursor.fetchone() or (None,)
-                if database != self.settings.database:
-                    raise InvalidArgument(
-                        f"the connection is to {database}, and the tasks are in {self.settings.where}"
-                    )
-                cursor.execute("SAVEPOINT taskmq")
-                session = GuestSession(driver.cursor(user), self.namespace)
-                try:
-                    result = work(session)
-                    session.send()
-                except BaseException:
-                    cursor.execute("ROLLBACK TO SAVEPOINT taskmq")
-                    raise
-                cursor.execute("RELEASE SAVEPOINT taskmq")
+        if user.get_autocommit() and not driver.in_transaction(user):
+            raise no_transaction("begin() a transaction, or turn it off")
+        with map_errors(driver.error), within(driver.cursor(user), self.settings):
+            session = GuestSession(driver.cursor(user), self.namespace)
+            result = work(session)
+            session.send()
         return result
 
     def checkup(self) -> list[Finding]:
@@ -128,25 +113,8 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
             return checkup(lambda statement: self._rows(connection, statement, {}), self.namespace)
 
 
-class GuestSession(MysqlSession):
-    """The statements of a publish in a transaction that is not ours, one by one: its connection may know no packets."""
-
-    def __init__(self, cursor: MysqlCursor, namespace: str) -> None:
-        super().__init__(cursor, namespace, ())
-        self.slots = LONG_SLOTS
-
-    def _exchange(self, statements: Sequence[str]) -> list[Any]:
-        pending, self._pending = [*self._pending, *statements], []
-        answers = []
-        for statement in pending:
-            self._pending = []
-            answers += super()._exchange([statement])
-        return answers[len(answers) - len(statements) :]
-
-
 def connect(settings: Settings) -> MysqlConnection:
     """A connection that is set up as the statements expect it."""
-    _probe(settings)
     driver = settings.driver
     try:
         connection = driver.connect(settings.parameters)
@@ -156,18 +124,6 @@ def connect(settings: Settings) -> MysqlConnection:
         for statement in (*SETUP, MARIADB if is_mariadb(connection) else MYSQL):
             cursor.execute(statement)
     return connection
-
-
-def _probe(settings: Settings) -> None:
-    """Raise TransportUnavailable where nobody answers on the unix socket: the driver would leave its own one open."""
-    path = settings.parameters.get("unix_socket")
-    if path is not None:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(settings.parameters["connect_timeout"])
-            try:
-                probe.connect(path)
-            except OSError as error:
-                raise TransportUnavailable(f"{settings.where}: no connection: {error.strerror or error}") from error
 
 
 def is_mariadb(connection: MysqlConnection) -> bool:

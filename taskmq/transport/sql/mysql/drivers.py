@@ -6,6 +6,7 @@ installed. A driver is imported when its URL is opened.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -109,15 +110,31 @@ class PyMysql:
         from pymysql.constants import CLIENT, SERVER_STATUS
         from pymysql.cursors import Cursor
 
+        class TidyConnection(pymysql.connections.Connection):
+            """Closes its socket also when nobody answers on it, which the driver forgets."""
+
+            def connect(self, sock: Any = None) -> None:
+                if sock is None and self.unix_socket:
+                    sock = socket.socket(socket.AF_UNIX)
+                    sock.settimeout(self.connect_timeout)
+                    try:
+                        sock.connect(self.unix_socket)
+                    except OSError as error:
+                        sock.close()
+                        raise pymysql.OperationalError(2002, error.strerror or str(error)) from error
+                    self._secure = True  # as the driver does: a password may be sent over it
+                super().connect(sock)
+
         self.error: type[Exception] = pymysql.Error
         self.connection: type[Any] = pymysql.connections.Connection
+        self._connection: type[Any] = TidyConnection
         self._cursor = Cursor
         self._flag = CLIENT.MULTI_STATEMENTS
         self._open = SERVER_STATUS.SERVER_STATUS_IN_TRANS
 
     def connect(self, parameters: Mapping[str, Any]) -> MysqlConnection:
         """A connection."""
-        made: MysqlConnection = self.connection(
+        made: MysqlConnection = self._connection(
             **parameters, charset="utf8mb4", autocommit=True, client_flag=self._flag
         )
         return made

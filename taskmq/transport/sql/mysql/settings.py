@@ -12,6 +12,9 @@ from taskmq.urls import without_secrets
 POOL, PATIENCE = 4, 30.0
 _KNOWN = ("pool", "timeout", "unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "connect_timeout")
 
+MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""What a server's sql_mode says must not change what our statements mean."""
+
 
 class Settings:
     """A parsed ``mysql://user:password@host:3306/database?pool=4`` URL; raises ConfigError with the way out.

@@ -20,7 +20,7 @@ LATE = 10
 
 OLDEST = f"""
 SELECT pid, coalesce(usename, ''), coalesce(application_name, ''), state, extract(epoch FROM now()-xact_start)::bigint
-FROM pg_stat_activity WHERE xact_start IS NOT NULL AND backend_xmin IS NOT NULL AND pid<>pg_backend_pid()
+FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid<>pg_backend_pid()
   AND datname=current_database() AND xact_start<now()-make_interval(secs => {OLD_TRANSACTION})
 ORDER BY xact_start LIMIT 1
 """
@@ -43,10 +43,24 @@ WHERE EXISTS (SELECT 1 FROM taskmq_workers
 """
 
 
+RIGHTS = """
+SELECT kind, string_agg(DISTINCT lacks, ', '), max(schema), current_user::text FROM (
+  SELECT n.nspname AS schema, c.oid, lacks, CASE c.relkind WHEN 'S' THEN 'SEQUENCES' ELSE 'TABLES' END AS kind
+  FROM pg_class version JOIN pg_namespace n ON n.oid=version.relnamespace
+  JOIN pg_class c ON c.relnamespace=n.oid AND starts_with(c.relname, 'taskmq_') AND c.relname<>'taskmq_schema'
+  JOIN (VALUES ('r', 'SELECT'), ('r', 'INSERT'), ('r', 'UPDATE'), ('r', 'DELETE'), ('S', 'USAGE')) r(relkind, lacks)
+    ON r.relkind=c.relkind::text
+  WHERE version.oid=to_regclass('taskmq_schema')) needed
+WHERE CASE kind WHEN 'TABLES' THEN NOT has_table_privilege(oid, lacks) ELSE NOT has_sequence_privilege(oid, lacks) END
+GROUP BY kind ORDER BY kind DESC
+"""
+
+
 def checkup(connection: Connection, settings: Settings, namespace: str) -> list[Finding]:
     """Everything found wrong with the database."""
     return [
         *replica(connection),
+        *rights(connection),
         *durability(connection),
         *pooler(connection, settings),
         *old_transactions(connection),
@@ -69,6 +83,17 @@ def replica(connection: Connection) -> Iterator[Finding]:
             level="error",
             text="the server is a read-only replica",
             fix="let the URL point to the primary, e.g. ?target_session_attrs=read-write with several hosts",
+        )
+
+
+def rights(connection: Connection) -> Iterator[Finding]:
+    """What this user may not do; the server's own error names the table, and not the right."""
+    for kind, missing, schema, user in connection.execute(RIGHTS).fetchall():
+        yield Finding(
+            check="rights",
+            level="error",
+            text=f"the user {user} lacks {missing} on {kind.lower()} of taskmq",
+            fix=f"GRANT {missing} ON ALL {kind} IN SCHEMA {schema} TO {user}",
         )
 
 
