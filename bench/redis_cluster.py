@@ -61,7 +61,7 @@ def together(what: Callable[[str, int], Times], url: str, count: int, processes:
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         pool.starmap(what, [(url, 12 * BATCH)] * processes)  # connected and loaded
         begun, ended = zip(*pool.starmap(what, [(url, count // processes)] * processes), strict=True)
-        return count / (max(ended) - min(begun))
+        return float(count / (max(ended) - min(begun)))
 
 
 def latency(url: str, n: int) -> float:

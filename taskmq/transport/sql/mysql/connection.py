@@ -22,7 +22,7 @@ from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.foreign import driver_connection
 from taskmq.transport.sql.mysql import hot
 from taskmq.transport.sql.mysql.errors import lost, map_errors, may_run_again, refused, translate
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
+from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession, Sent
 from taskmq.transport.sql.mysql.settings import Settings
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine
@@ -143,13 +143,9 @@ class GuestSession(MysqlSession):
         super().__init__(connection, namespace, ())
         self.slots = LONG_SLOTS
 
-    def _exchange(self, statements: Sequence[str]) -> list[Any]:
-        pending, self._pending = [*self._pending, *statements], []
-        answers = []
-        for statement in pending:
-            self._pending = []
-            answers += super()._exchange([statement])
-        return answers[len(answers) - len(statements) :]
+    def _exchange(self, pending: Sequence[Sent]) -> None:
+        for sent in pending:
+            super()._exchange([sent])
 
 
 def connect(settings: Settings) -> MysqlConnection:

@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.engine import Unlocked
+from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -58,6 +58,7 @@ class SqliteSession(Rare):
     words: ClassVar[Words] = WORDS
     shared = False
     unlocked: Unlocked | None = None
+    short: Short | None = None
 
     def __init__(self, connection: sqlite3.Connection, namespace: str) -> None:
         self.namespace = namespace
@@ -102,6 +103,9 @@ class SqliteSession(Rare):
             self._run(hot.NEW_QUEUES, (self.namespace, parameters["names"]))
             rows = self._run(hot.LOCK_QUEUES, parameters).fetchall()
         return [QueueRow(*row) for row in rows]
+
+    def lock_later(self, names: Sequence[str]) -> None:
+        """The transaction is the lock."""
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         """Store what changes with every claim."""
@@ -201,27 +205,30 @@ class SqliteSession(Rare):
         """What is due."""
         return [DueTask(*row) for row in self._read(hot.DUE_TASKS, (queue_id, now, limit))]
 
-    def next_due(self, names: Sequence[str], now: int) -> int | None:
+    def next_due(self, names: Sequence[str], now: int) -> Promise[int | None]:
         """When something of these queues falls due."""
         parameters = {"namespace": self.namespace, "names": as_json_list(names), "now": now}
         due: int = self._run(NEXT_DUE, parameters).fetchone()[0]
-        return None if due == NEVER else due
+        return lambda: None if due == NEVER else due
 
     def make_ready(self, rows: Sequence[Entry]) -> None:
         """Due tasks enter their lanes."""
         if rows:
             self._run(hot.MAKE_READY, (as_json_list(rows),))
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
-        """Mark as running; the claimed rows in the same order."""
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> Promise[list[ClaimedTask]]:
+        """Mark as running; the claimed rows."""
         seqs = as_json_list(seq for seq, _ in picks)
         self._run(hot.CLAIM, {"until": until, "worker": worker, "batch": batch, "seqs": seqs})
         runs = [seq for seq, run in picks if run is not None]
         if runs:
             self._run(hot.MARK_RUNS, (as_json_list(runs),))
-        return _claimed_rows(self._run(hot.CLAIMED_ROWS, (seqs,)).fetchone()[0])
+        rows = _claimed_rows(self._run(hot.CLAIMED_ROWS, (seqs,)).fetchone()[0])
+        return lambda: rows
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
         """Tasks of this namespace by seq."""
         return self._tasks(hot.BY_SEQ, (as_json_list(seqs), self.namespace)) if seqs else []
 
