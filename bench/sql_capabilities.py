@@ -5,24 +5,15 @@ python -m bench.sql_capabilities [postgresql|postgresql-new|mariadb] [FOREIGN TA
 
 from __future__ import annotations
 
-import sys
-
 from bench.common import alternate, report, seconds
-from bench.sql_store import SERVERS
+from bench.sql_place import run, server_of, settle_down
 from taskmq.message import Delivery
 from taskmq.outcome import Ack
-from taskmq.testing.mariadb_server import mariadb_server
-from taskmq.testing.sql_fill import Server, fill_tasks
-from taskmq.testing.sql_servers import postgres_server
+from taskmq.testing.sql_fill import fill_tasks
 from taskmq.transport.base import Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
 
 OWN, ROUNDS = 20_000, 200
-
-
-def server_of(name: str) -> Server:
-    """The server of this name."""
-    return mariadb_server() if name == "mariadb" else postgres_server(name)
 
 
 def _one_claim(store: Store, n: int) -> float:
@@ -35,7 +26,7 @@ def _one_claim(store: Store, n: int) -> float:
     return took
 
 
-def main(name: str, foreign: int) -> None:
+def measure(name: str, foreign: int) -> None:
     """Print the ratios of one server."""
     server = server_of(name)
     alone, mixed, ahead = (server.place(f"capabilities-{shape}") for shape in ("alone", "mixed", "ahead"))
@@ -43,7 +34,10 @@ def main(name: str, foreign: int) -> None:
     fill_tasks(server, mixed, "q", max(2 * OWN, foreign // 5), ("other", "h"))
     fill_tasks(server, ahead, "q", foreign, ("other",))
     fill_tasks(server, ahead, "q", OWN)
-    stores = [open_store(server.url(place)) for place in (alone, mixed, ahead)]
+    urls = [server.url(place) for place in (alone, mixed, ahead)]
+    for url in urls:
+        settle_down(url)
+    stores = [open_store(url) for url in urls]
     for n in (1, 10, 50):
         sides = [lambda store=store, n=n: _one_claim(store, n) for store in stores]
         alternate(sides, 10)
@@ -56,7 +50,4 @@ def main(name: str, foreign: int) -> None:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word in SERVERS]
-    numbers = [int(word.replace("_", "")) for word in sys.argv[1:] if word not in SERVERS]
-    for chosen in words or SERVERS:
-        main(chosen, numbers[0] if numbers else 1_000_000)
+    run(measure, 1_000_000)

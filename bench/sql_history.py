@@ -5,12 +5,10 @@ python -m bench.sql_history [postgresql|postgresql-new|mariadb] [FINISHED TASKS]
 
 from __future__ import annotations
 
-import sys
 import time
 
 from bench.common import acknowledge, alternate, claim, figure, fill, message, report, seconds
-from bench.sql_capabilities import server_of
-from bench.sql_store import SERVERS
+from bench.sql_place import run, server_of, settle_down
 from taskmq.testing.sql_fill import fill_history
 from taskmq.transport.base import Maintain, Store
 from taskmq.transport.registry import open_store
@@ -28,12 +26,13 @@ def _cycle(store: Store) -> float:
     return seconds(all_three)
 
 
-def main(name: str, finished: int) -> None:
+def measure(name: str, finished: int) -> None:
     """Print the figures of one server."""
     server = server_of(name)
     none, many = (server.place(f"history-{shape}") for shape in ("none", "many"))
     fill_history(server, none, "q", 1, NEVER)
     fill_history(server, many, "q", finished, NEVER)
+    settle_down(server.url(many))
     stores = [open_store(server.url(place)) for place in (none, many)]
     sides = [lambda store=store: _cycle(store) for store in stores]
     alternate(sides, 20)
@@ -56,7 +55,4 @@ def main(name: str, finished: int) -> None:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word in SERVERS]
-    numbers = [int(word.replace("_", "")) for word in sys.argv[1:] if word not in SERVERS]
-    for chosen in words or SERVERS:
-        main(chosen, numbers[0] if numbers else 1_000_000)
+    run(measure, 1_000_000)

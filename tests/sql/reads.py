@@ -34,7 +34,8 @@ def _so_far(server: Server, place: str) -> dict[str, int]:
     if isinstance(server, MariadbServer):
         # What was read of an index counts in its table, too; beyond all of them it was read as a whole.
         rows = server.execute(
-            f"SELECT index_name, rows_read FROM information_schema.index_statistics WHERE table_schema='{place}' "
+            "SELECT concat(table_name, '.', index_name), rows_read FROM information_schema.index_statistics "
+            f"WHERE table_schema='{place}' "
             f"AND table_name IN {_LARGE} UNION ALL "
             "SELECT concat(t.table_name, ' (whole)'), t.rows_read - (SELECT coalesce(sum(i.rows_read), 0) "
             "FROM information_schema.index_statistics i WHERE i.table_schema=t.table_schema "

@@ -59,6 +59,7 @@ class ServerEngine(ABC, Generic[C]):
 
     name: str
     capabilities = Capabilities(durable=True, shared=True)
+    short: ClassVar[bool] = False
     words: ClassVar[Words]
     next_due: ClassVar[str]
     error: type[Exception]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from taskmq.errors import InvalidArgument
 from taskmq.transport.sql.mysql.drivers import MysqlCursor
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
+from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession, Sent
 from taskmq.transport.sql.mysql.settings import MODE, Settings
 
 _HARMLESS = frozenset((*MODE.split(","), "STRICT_TRANS_TABLES", "ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", ""))
@@ -50,10 +49,6 @@ class GuestSession(MysqlSession):
         super().__init__(cursor, namespace, ())
         self.slots = LONG_SLOTS
 
-    def _exchange(self, statements: Sequence[str]) -> list[Any]:
-        pending, self._pending = [*self._pending, *statements], []
-        answers = []
-        for statement in pending:
-            self._pending = []
-            answers += super()._exchange([statement])
-        return answers[len(answers) - len(statements) :]
+    def _exchange(self, pending: Sequence[Sent]) -> None:
+        for sent in pending:
+            super()._exchange([sent])

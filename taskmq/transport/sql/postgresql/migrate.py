@@ -27,7 +27,7 @@ class PgHands:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        with plain_connection(self._settings) as connection, map_errors():
+        with plain_connection(self._settings, psycopg.Connection) as connection, map_errors():
             if is_pooled(connection):
                 raise ConfigError(
                     f"{self._settings.where} is a pooler: a migration wants the server itself, for it keeps a lock and "
