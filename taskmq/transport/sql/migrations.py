@@ -38,7 +38,10 @@ PAGE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values are above ``start``."""
+    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values ascend from above ``start``.
+
+    What old workers add meanwhile must get its value from a default, a trigger or the reader.
+    """
 
     table: str
     assignments: str
@@ -46,15 +49,20 @@ class Fill:
     key: str = "seq"
     start: int | str = 0
 
-    def last(self, after: int | str) -> str:
-        """Asks for the last key of the page behind ``after``; NULL: there is none."""
-        page = f"SELECT {self.key} AS k FROM {self.table} WHERE {self.key}>{_literal(after)} ORDER BY {self.key}"
-        return f"SELECT max(k) FROM ({page} LIMIT {PAGE}) page"
+    @property
+    def end(self) -> str:
+        """Asks for the last key of all; NULL: there is nothing to fill in."""
+        return f"SELECT max({self.key}) FROM {self.table}"
 
-    def update(self, after: int | str, last: int | str) -> str:
-        """Fills in that page."""
-        page = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)}"
-        return f"UPDATE {self.table} SET {self.assignments} WHERE {page} AND {self.missing}"
+    def last(self, after: int | str, end: int | str) -> str:
+        """Asks for the last key of the page behind ``after``; NULL: there is none."""
+        rows = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(end)}"
+        page = f"SELECT {self.key} AS k FROM {self.table} WHERE {rows} ORDER BY {self.key} LIMIT {PAGE}"
+        return f"SELECT max(k) FROM ({page}) page"
+
+    def rows(self, after: int | str, last: int | str) -> str:
+        """The condition of that page's rows that are to be filled in."""
+        return f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)} AND {self.missing}"
 
 
 def _literal(value: int | str) -> str:
@@ -107,6 +115,10 @@ class Hands(Protocol):
         """The first value of a question."""
         ...
 
+    def fill(self, fill: Fill, rows: str) -> None:
+        """Fill in these rows, and let nobody wait for longer than that takes."""
+        ...
+
     def alone(self, statement: str) -> None:
         """Run this outside of a transaction."""
         ...
@@ -156,8 +168,9 @@ class Migrator:
 
     def _fill(self, fill: Fill) -> None:
         after = fill.start
-        while (last := self._hands.ask(fill.last(after))) is not None:
-            self._hands.together([fill.update(after, last)])
+        end = self._hands.ask(fill.end)  # what comes later is filled in as it comes, else this would never end
+        while end is not None and (last := self._hands.ask(fill.last(after, end))) is not None:
+            self._hands.fill(fill, fill.rows(after, last))
             after = last
 
     def down(self, force: bool = False) -> str:

@@ -11,11 +11,13 @@ import psycopg
 
 from taskmq.errors import ConfigError, TransportUnavailable
 from taskmq.transport.sql.codes import SCHEMA_VERSION
-from taskmq.transport.sql.migrations import LOCK, TRIES, Migrator, Plan
+from taskmq.transport.sql.migrations import LOCK, TRIES, Fill, Migrator, Plan
 from taskmq.transport.sql.postgresql.connection import is_pooled, plain_connection
 from taskmq.transport.sql.postgresql.errors import map_errors
 from taskmq.transport.sql.postgresql.settings import Settings
 
+PASSES, PAUSE = 2400, 0.05
+_LEFT_OPEN = "some transaction is open for long (taskmq doctor names it); try again, what is done stays done"
 _ONE_AT_A_TIME = "SELECT pg_advisory_lock(hashtextextended('taskmq migrate', 0))"
 
 
@@ -58,16 +60,27 @@ class PgHands:
                 except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                     pass
             time.sleep(LOCK)
-        raise TransportUnavailable(
-            f"a table was in use for {TRIES * 2 * LOCK:.0f} s: some transaction is open for long (taskmq doctor names "
-            "it); nothing was changed, try again"
-        )
+        raise TransportUnavailable(f"a table was in use for {TRIES * 2 * LOCK:.0f} s: {_LEFT_OPEN}")
 
     def ask(self, statement: str) -> Any:
         """The first value of a question."""
         with self._connection() as connection:
             row = connection.execute(statement, prepare=False).fetchone()
             return row[0] if row else None
+
+    def fill(self, fill: Fill, rows: str) -> None:
+        """Pass over what others have locked, and come again.
+
+        Who waits for nobody is in no deadlock, which would cost somebody a second.
+        """
+        free = f"SELECT {fill.key} FROM {fill.table} WHERE {rows} ORDER BY {fill.key} FOR UPDATE SKIP LOCKED"
+        update = f"UPDATE {fill.table} SET {fill.assignments} WHERE {fill.key} = ANY(ARRAY({free}))"
+        for _ in range(PASSES):
+            self.together([update])
+            if self.ask(f"SELECT 1 FROM {fill.table} WHERE {rows} LIMIT 1") is None:
+                return
+            time.sleep(PAUSE)
+        raise TransportUnavailable(f"rows of {fill.table} were locked for {PASSES * PAUSE:.0f} s: {_LEFT_OPEN}")
 
     def alone(self, statement: str) -> None:
         """Outside of a transaction."""
