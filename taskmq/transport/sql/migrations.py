@@ -22,7 +22,7 @@ be needed in every installation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,20 +49,21 @@ class Fill:
     key: str = "seq"
     start: int | str = 0
 
-    @property
-    def end(self) -> str:
-        """Asks for the last key of all; NULL: there is nothing to fill in."""
-        return f"SELECT max({self.key}) FROM {self.table}"
+    def pages(self, ask: Callable[[str], Any]) -> Iterator[str]:
+        """Conditions, each of a page of rows that are to be filled in. ``ask``: the first value of a question.
 
-    def last(self, after: int | str, end: int | str) -> str:
-        """Asks for the last key of the page behind ``after``; NULL: there is none."""
-        rows = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(end)}"
-        page = f"SELECT {self.key} AS k FROM {self.table} WHERE {rows} ORDER BY {self.key} LIMIT {PAGE}"
-        return f"SELECT max(k) FROM ({page}) page"
-
-    def rows(self, after: int | str, last: int | str) -> str:
-        """The condition of that page's rows that are to be filled in."""
-        return f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)} AND {self.missing}"
+        What comes into the table meanwhile is left out, else this would never end.
+        """
+        after: int | str = self.start
+        end = ask(f"SELECT max({self.key}) FROM {self.table}")
+        while end is not None:
+            rows = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(end)}"
+            page = f"SELECT {self.key} AS k FROM {self.table} WHERE {rows} ORDER BY {self.key} LIMIT {PAGE}"
+            last = ask(f"SELECT max(k) FROM ({page}) page")
+            if last is None:
+                return
+            yield f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)} AND {self.missing}"
+            after = last
 
 
 def _literal(value: int | str) -> str:
@@ -111,12 +112,8 @@ class Hands(Protocol):
         """Run these in one transaction, patiently."""
         ...
 
-    def ask(self, statement: str) -> Any:
-        """The first value of a question."""
-        ...
-
-    def fill(self, fill: Fill, rows: str) -> None:
-        """Fill in these rows, and let nobody wait for longer than that takes."""
+    def fill(self, fill: Fill) -> None:
+        """Fill in page by page, a transaction each."""
         ...
 
     def alone(self, statement: str) -> None:
@@ -160,18 +157,11 @@ class Migrator:
             if step.statements:
                 self._hands.together(step.statements)
             for fill in step.fills:
-                self._fill(fill)
+                self._hands.fill(fill)
             for statement in step.alone:
                 self._hands.alone(statement)
             self._hands.together([_replace_version(step.version)])
         return done
-
-    def _fill(self, fill: Fill) -> None:
-        after = fill.start
-        end = self._hands.ask(fill.end)  # what comes later is filled in as it comes, else this would never end
-        while end is not None and (last := self._hands.ask(fill.last(after, end))) is not None:
-            self._hands.fill(fill, fill.rows(after, last))
-            after = last
 
     def down(self, force: bool = False) -> str:
         """Undo the last step; without one, remove the schema, with ``force`` even if there are unfinished tasks."""

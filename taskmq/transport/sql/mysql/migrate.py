@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 from taskmq.errors import TransportUnavailable
@@ -87,20 +88,22 @@ class MysqlHands:
             "it); try again, what has been done is not done twice"
         )
 
-    def fill(self, fill: Fill, rows: str) -> None:
+    def fill(self, fill: Fill) -> None:
         """A deadlock is found at once here, and the statement is the one that is run again."""
-        self.together([f"UPDATE {fill.table} SET {fill.assignments} WHERE {rows}"])
-
-    def ask(self, statement: str) -> Any:
-        """The first value of a question."""
         with self._cursor() as cursor:
-            cursor.execute(statement)
-            row = cursor.fetchone()
-            return row[0] if row else None
+            for rows in fill.pages(partial(_first_value, cursor)):
+                self._patiently(cursor, f"UPDATE {fill.table} SET {fill.assignments} WHERE {rows}")
 
     def unfinished(self) -> int:
         """How many tasks have not ended."""
-        return int(self.ask("SELECT count(*) FROM taskmq_tasks") or 0)
+        with self._cursor() as cursor:
+            return int(_first_value(cursor, "SELECT count(*) FROM taskmq_tasks"))
+
+
+def _first_value(cursor: MysqlCursor, statement: str) -> Any:
+    cursor.execute(statement)
+    row = cursor.fetchone()
+    return row[0] if row else None
 
 
 def open_migrator(url: str) -> Migrator:
