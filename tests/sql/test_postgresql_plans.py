@@ -32,6 +32,8 @@ from taskmq.transport.sql.fragments import claimable
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.settings import PLANS
 from taskmq.transport.sql.postgresql.words import COUNTS, NEXT_DUE, WORDS
+from taskmq.transport.sql.queries import DUE_RECORDS
+from taskmq.transport.sql.rare import OLD_RECORDS
 
 READY, LATER, PARTITIONS = 150_000, 100_000, 50_000
 
@@ -146,6 +148,15 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any] | tuple[Any, ...], str]] = {
     "flows of a handler": (hot.FLOWS_OF_HANDLER, (2, 10, 0), "ix_taskmq_flows_of_handler"),
     "the claim": (hot.CLAIM, ("{1,2,3}", "{f,f,f}", 1, "w", 2), "taskmq_tasks_pkey"),
     "what is due": (hot.DUE_TASKS, (1, 0, 10), "ix_taskmq_tasks_due"),
+    "promotion": (hot.MAKE_READY, ("{1,2}", "{-1,-1}", "{1,1}"), "taskmq_tasks_pkey"),
+    "blocked flows that are due": (hot.FLOWS_DUE, (2, 0, 10), "ix_taskmq_flows_due"),
+    "leases that have ended": (hot.ENDED_LEASES, {"queue": 1, "now": 0, "last": 9}, "ix_taskmq_tasks_lease"),
+    "records to be deleted": (
+        WORDS.text(OLD_RECORDS + WORDS.skip),
+        {"now": 0, "limit": 10},
+        "ix_taskmq_history_delete",
+    ),
+    "a look for records to be deleted": (WORDS.text(DUE_RECORDS), {"now": 0}, "ix_taskmq_history_delete"),
     "what has expired": (hot.EXPIRED, (1, 0, 10), "ix_taskmq_tasks_expiry"),
     "tasks that a settlement holds": (hot.BY_SEQ, ("{1,2}", "default"), "taskmq_tasks_pkey"),
     "a look for work": (
@@ -158,25 +169,27 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any] | tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("analyzed", [False, True], ids=["old statistics", "new statistics"])
-@pytest.mark.parametrize("what", STATEMENTS)
-def test_a_statement_walks_its_index_in_order(
-    filled: tuple[PostgresServer, str, Store], what: str, analyzed: bool
-) -> None:
-    """Its generic plan is an index range in the order of the claim: no sort of tasks or flows, no sequential scan."""
+def test_statements_walk_their_indexes_in_order(filled: tuple[PostgresServer, str, Store], analyzed: bool) -> None:
+    """Their generic plans are index ranges in the order of the claim: no sort of tasks or flows, no sequential scan."""
     server, schema, _ = filled
-    text, parameters, index = STATEMENTS[what]
     options = " ".join(f"-c {name}={value}" for name, value in {**PLANS, "search_path": schema}.items())
     with psycopg.connect(server.dsn(), autocommit=True, options=options) as connection:
         if analyzed:
             connection.execute("ANALYZE taskmq_tasks, taskmq_flows, taskmq_queues, taskmq_handlers")
-        plan = "\n".join(row[0] for row in _explain(connection, text, parameters))
-    assert index in plan, plan
-    assert not re.search(r"Seq Scan on taskmq_(tasks|flows|history)", plan), plan
-    assert not re.search("Bitmap|Hash Join|Materialize", plan), plan
-    assert not re.search(r"Sort Key: .*(s1|h1|due_at)", plan), plan
+        plans = {what: _explain(connection, text, values) for what, (text, values, _) in STATEMENTS.items()}
+    wrong = {what: plan for what, plan in plans.items() if not _is_a_walk(plan, STATEMENTS[what][2])}
+    assert wrong == {}
 
 
-def _explain(connection: psycopg.Connection[Any], text: str, parameters: Any) -> list[Any]:
+def _is_a_walk(plan: str, index: str) -> bool:
+    """Whether it uses the index, reads no table as a whole, and sorts nothing that may be long."""
+    # What has the same due time is sorted, once the index has brought it in the order of that.
+    plan = re.sub(r"Incremental Sort.*\n.*Sort Key.*", "", plan)
+    bad = r"Seq Scan on taskmq_(tasks|flows|history)|Bitmap|Hash Join|Materialize|Sort Key: .*(s1|h1|due_at)"
+    return index in plan and not re.search(bad, plan)
+
+
+def _explain(connection: psycopg.Connection[Any], text: str, parameters: Any) -> str:
     """The generic plan, with the types that the store's own numbers have."""
     names: list[str] = []
 
@@ -190,7 +203,9 @@ def _explain(connection: psycopg.Connection[Any], text: str, parameters: Any) ->
     values = [parameters[name] for name in names] if isinstance(parameters, dict) else list(parameters)
     connection.execute(f"PREPARE looked AS {statement}", prepare=False)
     shown = ", ".join(_literal(value) for value in values)
-    return connection.execute(f"EXPLAIN EXECUTE looked({shown})", prepare=False).fetchall()
+    rows = connection.execute(f"EXPLAIN EXECUTE looked({shown})", prepare=False).fetchall()
+    connection.execute("DEALLOCATE looked")
+    return "\n".join(row[0] for row in rows)
 
 
 def _literal(value: Any) -> str:
