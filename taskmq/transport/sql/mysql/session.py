@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import astuple
-from pymysql.connections import Connection
-from pymysql.cursors import Cursor
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.mysql import hot
+from taskmq.transport.sql.mysql.drivers import MysqlCursor, Parameters
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS, listed, numbers, records
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -45,7 +44,6 @@ from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 LONG_SLOTS = range(SLOTS, 1 << 15)
-Parameters = Sequence[Any] | Mapping[str, Any]
 LIMITS = ""
 """The guard of all limits: a name that no queue has."""
 
@@ -58,7 +56,7 @@ class Sent:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def take(self, cursor: Cursor) -> None:
+    def take(self, cursor: MysqlCursor) -> None:
         """Keep the answer that the cursor has come to."""
         self.rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
         self.rowcount = cursor.rowcount
@@ -66,7 +64,7 @@ class Sent:
 
 
 class MysqlSession(Rare):
-    """One transaction on one connection. ``begin``: the statements that open it."""
+    """One transaction on one cursor. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
     delete_keys: ClassVar[str] = hot.DELETE_KEYS
@@ -77,14 +75,14 @@ class MysqlSession(Rare):
     )
     shared = True
 
-    def __init__(self, connection: Connection[Cursor], namespace: str, begin: Sequence[str]) -> None:
+    def __init__(self, cursor: MysqlCursor, namespace: str, begin: Sequence[str]) -> None:
         self.namespace = namespace
         self.committing = False
         """Whether COMMIT may have reached the server."""
         self.unlocked: Unlocked | None = self
         self.short: Short | None = None
         self.slots = range(SLOTS)
-        self._cursor = connection.cursor(Cursor)
+        self._cursor = cursor
         self._pending = [Sent(statement) for statement in begin]
         self._limits_locked = False
 

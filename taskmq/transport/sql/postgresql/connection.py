@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -48,7 +48,7 @@ class PgEngine(ServerEngine[Line]):
     short: ClassVar[bool] = True
     words: ClassVar[Words] = WORDS
     next_due: ClassVar[str] = NEXT_DUE
-    error: ClassVar[type[Exception]] = psycopg.Error
+    error: type[Exception] = psycopg.Error
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         self.settings = settings
@@ -65,17 +65,8 @@ class PgEngine(ServerEngine[Line]):
     # ── the driver ──
 
     def _connect(self) -> Line:
-        parameters: dict[str, Any] = dict(self.settings.parameters)
-        parameters.setdefault("application_name", "taskmq")
-        parameters.setdefault("connect_timeout", 10)
-        parameters["client_encoding"] = "UTF8"
-        if self.settings.prepared:
-            options = " ".join(f"-c {name}={value}" for name, value in {**PLANS, **SESSION}.items())
-            parameters["options"] = f"{parameters.get('options', '')} {options}".strip()
-        try:
-            connection = Line.connect(**parameters, autocommit=True)
-        except psycopg.Error as error:
-            raise refused(error, self.settings.where) from error
+        options = {**PLANS, **SESSION} if self.settings.prepared else {}
+        connection = plain_connection(self.settings, options)
         connection.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one plan a statement
         connection.prepare_threshold = 0 if self.settings.prepared else None
         connection.exchanger = Exchanger(connection, self.settings.prepared)
@@ -172,6 +163,30 @@ class PgEngine(ServerEngine[Line]):
 
         with self._reader() as connection:
             return checkup(connection, self.settings, self.namespace)
+
+
+def plain_connection(settings: Settings, options: Mapping[str, str] | None = None) -> Line:
+    """A connection in autocommit as the URL describes it, with these settings of its session."""
+    parameters: dict[str, Any] = dict(settings.parameters)
+    parameters.setdefault("application_name", "taskmq")
+    parameters.setdefault("connect_timeout", 10)
+    parameters["client_encoding"] = "UTF8"
+    if options:
+        more = " ".join(f"-c {name}={value}" for name, value in options.items())
+        parameters["options"] = f"{parameters.get('options', '')} {more}".strip()
+    try:
+        connection = Line.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        raise refused(error, settings.where) from error
+    if not settings.prepared:
+        connection.prepare_threshold = None
+    return connection
+
+
+def is_pooled(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether a pooler is in between: the server's session is not the one that was opened."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
 
 
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:
