@@ -41,13 +41,15 @@ def open_engine(url: str) -> Engine:
 
 def _postgresql(url: str) -> Callable[[], Any]:
     """Connections as the store opens them: it knows which of the URL's options are the driver's."""
+    import psycopg
+
     from taskmq.transport.sql.postgresql.connection import plain_connection
     from taskmq.transport.sql.postgresql.settings import Settings
 
     settings = Settings(url)
 
     def connect() -> Any:
-        connection = plain_connection(settings)
+        connection = plain_connection(settings, psycopg.Connection)
         connection.autocommit = False
         return connection
 

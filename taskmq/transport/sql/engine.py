@@ -355,8 +355,8 @@ class Session(Protocol):
         """Delete these ended tasks; returns those that this transaction deleted."""
         ...
 
-    def delete_old_keys(self, now: int, limit: int) -> None:
-        """Delete keys whose own time is over."""
+    def delete_old_keys(self, now: int, limit: int) -> int:
+        """Delete keys whose own time is over; how many."""
         ...
 
     def delete_old_workers(self, now: int) -> None:

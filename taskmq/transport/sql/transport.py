@@ -165,10 +165,11 @@ class SqlTransport(SqlServing, SqlInspect):
             promoted, reaped, more = promoted + done.promoted, reaped + done.reaped, more or done.more
         deleted = 0
         if due.records:
-            deleted = self._engine.write(lambda session: delete_old(session, self._clock.now(), limit))
+            deleted, left = self._engine.write(lambda session: delete_old(session, self._clock.now(), limit))
+            more |= left
         if promoted or reaped:
             self._engine.signal()
-        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
+        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more)
 
     def wait(self, params: Wait) -> bool:
         """Block until a task of these queues can be claimed."""

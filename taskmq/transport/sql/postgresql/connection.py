@@ -26,6 +26,7 @@ from taskmq.transport.sql.transport import SqlTransport
 from taskmq.transport.sql.words import Words
 
 T = TypeVar("T")
+K = TypeVar("K", bound=psycopg.Connection[Any])
 
 LISTENED, POLLED = 1.0, 0.05
 """Seconds between an idle worker's looks: while the server passes notices on, and where it does not."""
@@ -66,9 +67,10 @@ class PgEngine(ServerEngine[Line]):
 
     def _connect(self) -> Line:
         options = {**PLANS, **SESSION} if self.settings.prepared else {}
-        connection = plain_connection(self.settings, options)
+        connection = plain_connection(self.settings, Line, options)
         connection.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one plan a statement
-        connection.prepare_threshold = 0 if self.settings.prepared else None
+        if self.settings.prepared:
+            connection.prepare_threshold = 0
         connection.exchanger = Exchanger(connection, self.settings.prepared)
         return connection
 
@@ -165,7 +167,7 @@ class PgEngine(ServerEngine[Line]):
             return checkup(connection, self.settings, self.namespace)
 
 
-def plain_connection(settings: Settings, options: Mapping[str, str] | None = None) -> Line:
+def plain_connection(settings: Settings, kind: type[K], options: Mapping[str, str] | None = None) -> K:
     """A connection in autocommit as the URL describes it, with these settings of its session."""
     parameters: dict[str, Any] = dict(settings.parameters)
     parameters.setdefault("application_name", "taskmq")
@@ -175,7 +177,7 @@ def plain_connection(settings: Settings, options: Mapping[str, str] | None = Non
         more = " ".join(f"-c {name}={value}" for name, value in options.items())
         parameters["options"] = f"{parameters.get('options', '')} {more}".strip()
     try:
-        connection = Line.connect(**parameters, autocommit=True)
+        connection = kind.connect(**parameters, autocommit=True)
     except psycopg.Error as error:
         raise refused(error, settings.where) from error
     if not settings.prepared:
@@ -183,7 +185,7 @@ def plain_connection(settings: Settings, options: Mapping[str, str] | None = Non
     return connection
 
 
-def is_pooled(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
     """Whether a pooler is in between: the server's session is not the one that was opened."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] != connection.info.backend_pid
