@@ -49,6 +49,7 @@ def bare_postgresql(url: str, batch: int) -> Round:
     from taskmq.transport.sql.postgresql import hot
     from taskmq.transport.sql.postgresql.connection import BEGIN
     from taskmq.transport.sql.postgresql.exchange import Sent
+    from taskmq.transport.sql.postgresql.plain import CLAIM_PLAIN, SUCCEED_PLAIN
 
     store: Any = open_store(url)
     engine = store._engine
@@ -62,12 +63,12 @@ def bare_postgresql(url: str, batch: int) -> Round:
         nonlocal items
         moment = now()
         rows = msgspec.json.encode(items).decode()
-        claimed = Sent(hot.CLAIM_PLAIN, {**wanted, "now": moment})
+        claimed = Sent(CLAIM_PLAIN, {**wanted, "now": moment})
         run(
             [
                 Sent(BEGIN, ()),
                 Sent(hot.LOCK, queue),
-                Sent(hot.SUCCEED_PLAIN, ("default", rows, 3, moment, moment, 1 << 40)),
+                Sent(SUCCEED_PLAIN, ("default", ["q"], rows, 3, moment, moment, 1 << 40)),
                 claimed,
                 Sent("COMMIT", ()),
             ]

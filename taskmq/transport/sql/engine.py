@@ -11,7 +11,7 @@ without it (publishes of an engine that is ``shared``, retention) goes into rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from taskmq.clock import Clock
@@ -70,10 +70,12 @@ class Unlocked(Protocol):
 class Short(Protocol):
     """Statements that decide by themselves: see short.py."""
 
-    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
-        """Move those of these tasks that are plain, running and of this epoch to the history; gives their seqs.
+    def succeed_plain(
+        self, rows: Sequence[PlainSuccess], queues: Collection[str], now: int, keep: int
+    ) -> Promise[set[int]]:
+        """Move those of these queues' tasks that are plain, running and of this epoch to the history; gives their seqs.
 
-        The queue need not be locked.
+        The queues need not be locked.
         """
         ...
 
@@ -453,7 +455,10 @@ class Engine(Protocol):
         ...
 
     def signal(self, queues: Iterable[str] | None = None) -> None:
-        """Say that this process has committed what may make tasks of these queues (None: of any) claimable."""
+        """Say that this process has committed what may make tasks of these queues (None: of any) claimable.
+
+        No queues: tasks have ended, which makes none claimable.
+        """
         ...
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:

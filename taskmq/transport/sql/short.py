@@ -57,7 +57,8 @@ class ShortWay:
         assert short is not None
         if claim is not None:
             session.lock_later(claim.queues)
-        acked = short.succeed_plain([_success(item, now) for item in items], now, DEFAULT_RETENTION_OK)
+        queues = {item.delivery.queue for item in items}
+        acked = short.succeed_plain([_success(item, now) for item in items], queues, now, DEFAULT_RETENTION_OK)
         claimed = None if claim is None else short.claim_plain(claim, random.getrandbits(62), now)
 
         def done() -> Done:

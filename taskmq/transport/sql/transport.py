@@ -117,10 +117,11 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one transaction: one commit instead of two."""
-        answer = self._both(settle.items, reserve)
+        results, reserved = self._both(settle.items, reserve)
         if settle.items:
-            self._engine.signal(_queues(settle))
-        return answer
+            queues = _queues(settle)
+            self._engine.signal(queues if _leaves_some(settle, reserve, reserved, queues) else ())
+        return results, reserved
 
     def _both(self, items: Sequence[Settlement], claim: Reserve | None) -> tuple[list[bool], Reserved]:
         """Settle, then reserve: the short way, and what does not fit into it the long way."""
@@ -221,6 +222,17 @@ class SqlTransport(SqlServing, SqlInspect):
     def close(self) -> None:
         """Close the database; a blocked ``wait`` returns."""
         self._engine.close()
+
+
+def _leaves_some(settled: Settle, claim: Reserve, reserved: Reserved, queues: set[str]) -> bool:
+    """Whether somebody else may find a task after these settlements, and a claim in the same transaction.
+
+    A settlement lets one more task start at most: a partition's next, one in a freed slot, itself. So a claim that took
+    as many, or all there were, has left nothing that was not there before.
+    """
+    took = len(reserved.deliveries)
+    takes_all = claim.handlers is None and claim.keys and queues.issubset(claim.queues)
+    return not takes_all or reserved.more or took == claim.limit < len(settled.items)
 
 
 def _queues(settlements: Settle) -> set[str]:

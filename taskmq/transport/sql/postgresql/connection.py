@@ -140,7 +140,9 @@ class PgEngine(ServerEngine[Line]):
         """Wake this process's waiters now and others' soon."""
         names = None if queues is None else list(queues)
         super().signal(names)
-        if self._herald is not None:
+        if self._herald is not None and names == []:
+            self._herald.tell_ended()
+        elif self._herald is not None:
             self._herald.tell(names)
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:

@@ -32,12 +32,12 @@ import psycopg
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.base import Reserve
 from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.ahead import Ahead
 from taskmq.transport.sql.postgresql.exchange import Line, NotSent, Parameters, Sent
+from taskmq.transport.sql.postgresql.plain import PlainStatements
 from taskmq.transport.sql.postgresql.words import NEXT_DUE, WORDS, integers
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -50,8 +50,6 @@ from taskmq.transport.sql.rows import (
     KeyRow,
     NewTask,
     ParkedRow,
-    PlainClaim,
-    PlainSuccess,
     QueueRow,
     Renewal,
     Success,
@@ -71,7 +69,7 @@ def _json(rows: Sequence[msgspec.Struct]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-class PgSession(Rare):
+class PgSession(PlainStatements, Rare):
     """One transaction on one connection. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
@@ -343,38 +341,6 @@ class PgSession(Rare):
         if rows:
             self._ahead.clear()
             self._later(hot.FINISH, (_json(rows), now))
-
-    # ── the short way ──
-
-    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
-        if not rows:
-            return set
-        slot = random.choice(self.slots)
-        gone = self._later(hot.SUCCEED_PLAIN, (self.namespace, _json(rows), slot, now, now, keep))
-        return lambda: {row[0] for row in gone.rows}
-
-    def claim_plain(self, claim: Reserve, batch: int, now: int) -> Promise[PlainClaim | None]:
-        self._ahead.clear()
-        parameters = {
-            "namespace": self.namespace,
-            "name": claim.queues[0],
-            "limit": claim.limit,
-            "worker": claim.worker,
-            "lease": claim.lease,
-            "batch": batch,
-            "now": now,
-        }
-        sent = self._later(hot.CLAIM_PLAIN, parameters)
-
-        def answer() -> PlainClaim | None:
-            rows = sent.rows
-            if not rows:
-                return None
-            rows.sort(key=lambda row: row[4])  # by its place in the claim
-            tasks = [ClaimedTask(*row[5:]) for row in rows if row[4] is not None]
-            return PlainClaim(tasks, *rows[0][:4])
-
-        return answer
 
     # ── concurrency limits ──
 
