@@ -80,7 +80,8 @@ def bare_postgresql(url: str, batch: int) -> Round:
 
 def _recorded(store: Store, batch: int) -> tuple[list[list[str]], list[int], list[int]]:
     """The packets of one round, the tasks it settled, and those it claimed."""
-    from taskmq.transport.sql.mysql.session import MysqlSession, Sent
+    from taskmq.transport.sql.mysql.packet import Sent
+    from taskmq.transport.sql.mysql.session import MysqlSession
 
     packets: list[list[str]] = []
     send = MysqlSession._exchange

@@ -34,6 +34,7 @@ from taskmq.transport.sql.rows import (
     Place,
     PlainClaim,
     PlainSuccess,
+    PlainTask,
     QueueRow,
     Record,
     Renewal,
@@ -70,6 +71,13 @@ class Unlocked(Protocol):
 class Short(Protocol):
     """Statements that decide by themselves: see short.py."""
 
+    def publish_plain(self, rows: Sequence[PlainTask], now: int) -> Promise[bool]:
+        """Store plain tasks, if publish.py says of all of their queues that they may be entered without the lock.
+
+        False, and nothing stored, too, when a task is known or a handler is not.
+        """
+        ...
+
     def succeed_plain(
         self, rows: Sequence[PlainSuccess], queues: Collection[str], now: int, keep: int
     ) -> Promise[set[int]]:
@@ -88,6 +96,8 @@ class Session(Protocol):
     """One transaction: the engine's statements by name. Lists may be empty; then nothing is sent."""
 
     namespace: str
+    batch: int
+    """Most tasks that one verb promotes, reaps or expires in a queue."""
     shared: bool
     """Whether other transactions write at the same time; where they cannot, the transaction is the lock."""
     unlocked: Unlocked | None
@@ -97,10 +107,11 @@ class Session(Protocol):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         """Lock these queues, in id order, creating those that are new.
 
-        ``look``: so many heads of their lines are about to be read; an engine may bring them in the same exchange.
+        ``look``: so many heads of their lines are about to be read, and ``seqs`` are the tasks that are about to be
+        asked for with a lock; an engine may bring them in the same exchange.
         """
         ...
 
@@ -429,6 +440,11 @@ class Engine(Protocol):
     capabilities: Capabilities
     clock: Clock
     """The store's clock."""
+
+    @property
+    def batch(self) -> int:
+        """That of its sessions."""
+        ...
 
     @property
     def short(self) -> bool:

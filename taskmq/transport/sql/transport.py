@@ -31,7 +31,6 @@ from taskmq.transport.group import Call, Group
 from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
-from taskmq.transport.sql.codes import BATCH
 from taskmq.transport.sql.engine import Engine, Promise, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
@@ -87,6 +86,8 @@ class SqlTransport(SqlServing, SqlInspect):
             return publish(session, messages, self._clock.now())
 
         try:
+            if self._engine.short and self._short.publish(self._engine.write, messages, self._clock.now()):
+                return [Receipt(message.id, duplicate=False) for message in messages]
             return self._engine.write(work)
         except OutcomeUnknown as unknown:  # what is stored already is known by its id
             try:
@@ -144,7 +145,8 @@ class SqlTransport(SqlServing, SqlInspect):
         now = self._clock.now()
         names = [item.delivery.queue for item in items]
         look = 0 if claim is None else claim.limit
-        with open_books(session, [*names, *(claim.queues if claim else ())], now, look=look) as books:
+        wanted = [*names, *(claim.queues if claim else ())]
+        with open_books(session, wanted, now, look=look, seqs=[item.delivery.token or 0 for item in items]) as books:
             results = settle(session, items, books, now) if items else []
             reserved = _nothing if claim is None else reserve(session, claim, books, now)
         return results, reserved
@@ -157,7 +159,7 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def maintain(self, params: Maintain) -> Maintained:
         """One bounded round over all queues."""
-        limit = params.limit or BATCH
+        limit = params.limit or self._engine.batch
         promoted = reaped = 0
         more = False
         due = self._engine.read(lambda queries: queries.due(self._clock.now()))

@@ -22,7 +22,8 @@ from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.foreign import driver_connection
 from taskmq.transport.sql.mysql import hot
 from taskmq.transport.sql.mysql.errors import lost, map_errors, may_run_again, refused, translate
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession, Sent
+from taskmq.transport.sql.mysql.packet import Sent
+from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
 from taskmq.transport.sql.mysql.settings import Settings
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine

@@ -19,9 +19,11 @@ from pymysql.cursors import Cursor
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.mysql import hot
+from taskmq.transport.sql.mysql.packet import Sent
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS, listed, numbers, records
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -50,21 +52,6 @@ LIMITS = ""
 """The guard of all limits: a name that no queue has."""
 
 
-class Sent:
-    """A statement that is kept back; what it gave, once it has been sent."""
-
-    __slots__ = ("first_id", "rowcount", "rows", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def take(self, cursor: Cursor) -> None:
-        """Keep the answer that the cursor has come to."""
-        self.rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
-        self.rowcount = cursor.rowcount
-        self.first_id = int(cursor.lastrowid or 0)
-
-
 class MysqlSession(Rare):
     """One transaction on one connection. ``begin``: the statements that open it."""
 
@@ -75,6 +62,7 @@ class MysqlSession(Rare):
     also_of_namespace: ClassVar[tuple[str, ...]] = (
         "DELETE FROM taskmq_guards WHERE namespace=:namespace AND name<>''",
     )
+    batch = SHARED_BATCH
     shared = True
 
     def __init__(self, connection: Connection[Cursor], namespace: str, begin: Sequence[str]) -> None:
@@ -86,6 +74,8 @@ class MysqlSession(Rare):
         self.slots = range(SLOTS)
         self._cursor = connection.cursor(Cursor)
         self._pending = [Sent(statement) for statement in begin]
+        self._foreseen: tuple[list[int], Sent] | None = None
+        """Tasks that were asked for in the packet of the lock."""
         self._limits_locked = False
 
     # ── exchanges ──
@@ -140,25 +130,26 @@ class MysqlSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         wanted = sorted(set(names))
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted}
-        rows = self._read_queues(parameters, hot.LOCK)
+        rows = self._read_queues(parameters, seqs)
         if len(rows) < len(wanted):
             known = {row.name for row in rows}
             for name in wanted:
                 if name not in known:
                     self._later(hot.NEW_GUARD, (self.namespace, name))
                     self._later(hot.NEW_QUEUE, (self.namespace, name))
-            rows = self._read_queues(parameters, hot.LOCK)
+            rows = self._read_queues(parameters, seqs)
         return rows
 
-    def _read_queues(self, parameters: Mapping[str, Any], *before: str) -> list[QueueRow]:
-        for statement in before:
-            self._later(statement, parameters)
+    def _read_queues(self, parameters: Mapping[str, Any], seqs: Sequence[int]) -> list[QueueRow]:
+        self._later(hot.LOCK, parameters)
+        tasks = self._later(hot.BY_SEQ.format(numbers(seqs)), (self.namespace,)) if seqs else None
         queues, handlers = self._later(hot.QUEUES, parameters), self._now(hot.HANDLERS, parameters)
+        self._foreseen = None if tasks is None else (list(seqs), tasks)
         return _queue_rows(queues.rows, handlers.rows)
 
     def lock_later(self, names: Sequence[str]) -> None:
@@ -311,6 +302,9 @@ class MysqlSession(Rare):
         return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
     def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen[0] == seqs:
+            return [TaskRow(*row) for row in foreseen[1].rows]
         return self._tasks(hot.BY_SEQ.format(numbers(seqs)), (self.namespace,)) if seqs else []
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:

@@ -85,7 +85,9 @@ class PgEngine(ServerEngine[Line]):
         return PgSession(connection, self.namespace, self._begin)
 
     def _rows(self, connection: Line, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
-        return connection.execute(statement, parameters).fetchall()
+        sent = Sent(statement, parameters)
+        connection.exchanger.run([sent])
+        return sent.rows
 
     def _usable(self, connection: Line) -> bool:
         return not connection.closed and connection.info.transaction_status == _IDLE
@@ -131,7 +133,7 @@ class PgEngine(ServerEngine[Line]):
 
     def _notify(self, name: str, payload: str) -> None:
         with self._vital.connection() as connection:
-            connection.execute("SELECT pg_notify(%s, %s)", (name, payload))
+            connection.exchanger.run([Sent("SELECT pg_notify(%s, %s)", (name, payload))])
 
     def _pause(self) -> float:
         return LISTENED if self._listener is not None and self._listener.hears else POLLED

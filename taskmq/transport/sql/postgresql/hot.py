@@ -45,12 +45,17 @@ def columns(*names: str, prefix: str = "") -> str:
 
 def records(struct: type[msgspec.Struct]) -> str:
     """The rows of the JSON parameter as a table ``r``."""
+    return f"json_to_recordset(%s::json) AS r({record_columns(struct)})"
+
+
+def record_columns(struct: type[msgspec.Struct]) -> str:
+    """The columns of such a table, with their types."""
     names = {bool: "boolean", str: "text"}
     fields = []
     for field in msgspec.structs.fields(struct):
         kinds: tuple[Any, ...] = getattr(field.type, "__args__", (field.type,))
         fields.append(f"{field.name} {names.get(kinds[0], 'bigint')}")
-    return f"json_to_recordset(%s::json) AS r({', '.join(fields)})"
+    return ", ".join(fields)
 
 
 def _given(rows: str, table: str, key: str, condition: str = "") -> str:

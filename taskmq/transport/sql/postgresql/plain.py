@@ -8,13 +8,22 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from taskmq.transport.base import Reserve
-from taskmq.transport.sql.codes import COUNT_READY, COUNT_RUNNING, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import COUNT_READY, COUNT_RUNNING, COUNT_SCHEDULED, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.engine import Promise
-from taskmq.transport.sql.fragments import EXPIRY, LEASE, TASK, counted, first
+from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
 from taskmq.transport.sql.postgresql.exchange import Parameters, Sent
-from taskmq.transport.sql.postgresql.hot import CLAIMED, GONE, KEPT, columns, given_tasks, records
+from taskmq.transport.sql.postgresql.hot import (
+    CLAIMED,
+    GONE,
+    GUARD_SHARED,
+    KEPT,
+    columns,
+    given_tasks,
+    record_columns,
+    records,
+)
 from taskmq.transport.sql.postgresql.words import COUNTS
-from taskmq.transport.sql.rows import ClaimedTask, PlainClaim, PlainSuccess
+from taskmq.transport.sql.rows import ClaimedTask, PlainClaim, PlainSuccess, PlainTask
 
 _RUNS = f"state+0={RUNNING}"
 SUCCEED_PLAIN = f"""
@@ -61,6 +70,32 @@ WITH q AS MATERIALIZED (SELECT queue_id, aging_us, lease_us, {first(TASK)} AS du
 SELECT ok.aging_us, ok.lease_us, ok.due_at, ok.lease_end, c.* FROM ok LEFT JOIN c ON true
 """
 
+_PLAIN = PlainTask.__struct_fields__
+_KEPT = ("id", "priority", "available_at", "max_attempts", "body", "handler", *_PLAIN[8:])
+PUBLISH_PLAIN = f"""
+WITH r AS MATERIALIZED (SELECT * FROM ROWS FROM (json_to_recordset(%(rows)s::json) AS ({record_columns(PlainTask)}))
+    WITH ORDINALITY AS r({columns(*_PLAIN, "n")})),
+  q AS MATERIALIZED (SELECT queue_id, name, aging_us FROM taskmq_queues q
+    WHERE namespace=%(namespace)s AND name = ANY(%(names)s) AND max_queued IS NULL AND (flows=0 OR ulive=1)
+      AND coalesce(least({first(TASK)}, {first(BLOCK)})>%(now)s, true)),
+  t AS MATERIALIZED (SELECT r.*, q.queue_id, q.aging_us, h.handler_id, r.available_at<=%(now)s AS ready FROM r
+    JOIN q ON q.name=r.queue JOIN taskmq_handlers h
+      ON h.queue_id=q.queue_id AND h.name=r.handler AND h.version=r.version AND h.keyed=0),
+  ok AS MATERIALIZED (SELECT 1 WHERE (SELECT count(*) FROM t WHERE code IS NULL OR NOT ready)=(SELECT count(*) FROM r)
+    AND NOT EXISTS (SELECT 1 FROM taskmq_tasks WHERE id = ANY(%(ids)s))
+    AND NOT EXISTS (SELECT 1 FROM taskmq_history WHERE id = ANY(%(ids)s))),
+  i AS (INSERT INTO taskmq_tasks(seq, {columns(*_KEPT)}, queue_id, aging_us, handler_id, version, created_at, state,
+      lane, due_at)
+    SELECT nextval('taskmq_seq'), {columns(*_KEPT)}, queue_id, aging_us, handler_id, nullif(version, ''), %(now)s,
+      CASE WHEN ready THEN {READY} ELSE {DUE} END, CASE WHEN ready THEN -handler_id END,
+      CASE WHEN NOT ready THEN available_at END
+    FROM (SELECT * FROM t WHERE EXISTS (SELECT 1 FROM ok) ORDER BY n) t RETURNING handler_id, state, priority),
+  d AS (INSERT INTO taskmq_count_deltas AS c(handler_id, kind, priority, n, slot)
+    SELECT handler_id, CASE state WHEN {READY} THEN {COUNT_READY} ELSE {COUNT_SCHEDULED} END, priority, count(*),
+      %(slot)s FROM i GROUP BY 1, 2, 3 ON CONFLICT (handler_id, kind, priority, slot) DO UPDATE SET n=c.n+excluded.n)
+SELECT count(*) FROM i
+"""
+
 
 class PlainStatements:
     """What a session has of the short way."""
@@ -70,6 +105,21 @@ class PlainStatements:
 
     def _later(self, statement: str, parameters: Parameters = ()) -> Sent:
         raise NotImplementedError
+
+    def publish_plain(self, rows: Sequence[PlainTask], now: int) -> Promise[bool]:
+        """Store plain tasks."""
+        names = sorted({row.queue for row in rows})
+        self._later(GUARD_SHARED, ([f"{self.namespace}:{name}" for name in names],))
+        parameters = {
+            "rows": msgspec.json.encode(rows).decode(),
+            "namespace": self.namespace,
+            "names": names,
+            "ids": [row.id for row in rows],
+            "now": now,
+            "slot": random.choice(self.slots),
+        }
+        stored = self._later(PUBLISH_PLAIN, parameters)
+        return lambda: bool(stored.rows[0][0])
 
     def succeed_plain(
         self, rows: Sequence[PlainSuccess], queues: Collection[str], now: int, keep: int

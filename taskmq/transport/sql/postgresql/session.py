@@ -32,6 +32,7 @@ import psycopg
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.postgresql import hot
@@ -73,6 +74,7 @@ class PgSession(PlainStatements, Rare):
     """One transaction on one connection. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
+    batch = SHARED_BATCH
     shared = True
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], namespace: str, begin: Sequence[str]) -> None:
@@ -82,8 +84,10 @@ class PgSession(PlainStatements, Rare):
         self._connection = connection
         self._pending = [Sent(statement, ()) for statement in begin]
         self._ahead = Ahead()
+        self._foreseen: tuple[list[int], Sent] | None = None
+        """Tasks that were asked for in the exchange of the lock."""
         self._limits_locked = False
-        self.unlocked: Unlocked | None = self
+        self.unlocked: Unlocked | None = None
         self.short: Short | None = self
         self.slots = range(SLOTS)
         """Where deltas of counts go."""
@@ -141,23 +145,25 @@ class PgSession(PlainStatements, Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         wanted = sorted(set(names))
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted, "look": look}
-        locked, rows = self._lock(parameters, look)
+        locked, rows = self._lock(parameters, look, seqs)
         if locked < len(wanted):
             self._later(hot.NEW_QUEUES, parameters)
-            locked, rows = self._lock(parameters, look)
+            locked, rows = self._lock(parameters, look, seqs)
         return rows
 
-    def _lock(self, parameters: Mapping[str, Any], look: int) -> tuple[int, list[QueueRow]]:
+    def _lock(self, parameters: Mapping[str, Any], look: int, seqs: Sequence[int]) -> tuple[int, list[QueueRow]]:
         """How many rows were locked, and the rows; one that another session made in between is there, but not ours."""
         locked, found = self._later(hot.LOCK, parameters), self._later(hot.QUEUES, parameters)
         if look:
             lines, flows = self._later(hot.FIRST_LINES, parameters), self._later(hot.FIRST_FLOWS, parameters)
+        tasks = self._later(hot.BY_SEQ_LOCKED, (integers(seqs), self.namespace)) if seqs else None
         self.send()
+        self._foreseen = None if tasks is None else (list(seqs), tasks)
         rows = [QueueRow(*row) for row in found.rows]
         if look:
             self._ahead.take(rows, lines.rows, flows.rows, look)
@@ -303,6 +309,9 @@ class PgSession(PlainStatements, Rare):
         return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
     def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        foreseen, self._foreseen = self._foreseen, None
+        if lock and foreseen is not None and foreseen[0] == seqs:
+            return [TaskRow(*row) for row in foreseen[1].rows]
         statement = hot.BY_SEQ_LOCKED if lock else hot.BY_SEQ
         return self._tasks(statement, (integers(seqs), self.namespace)) if seqs else []
 

@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import BATCH, COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, NEVER, TASK, counted, first
 from taskmq.transport.sql.rare import Rare
@@ -281,6 +281,7 @@ class SqliteSession(Rare):
     """One transaction on one connection."""
 
     words: ClassVar[Words] = WORDS
+    batch = BATCH
     shared = False
     unlocked: Unlocked | None = None
     short: Short | None = None
@@ -319,7 +320,7 @@ class SqliteSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         """The rows of these queues, created where they are new."""
         wanted = dict.fromkeys(names)
         parameters = {"namespace": self.namespace, "names": as_json_list(wanted)}
