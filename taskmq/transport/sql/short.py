@@ -13,7 +13,7 @@ takes tasks out of workers' hands – a reaper, a locked settle – locks their 
 is either before it or too late.
 
 What does not fit is left for the long way (settle.py, reserve.py), in a transaction that follows. A queue that has
-refused is not asked again for a moment.
+refused again and again is not asked for a moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from taskmq.transport.sql.reserve import delivery
 from taskmq.transport.sql.rows import PlainClaim, PlainSuccess
 
 REFUSED = 0.25
-"""Seconds before a queue that was not plain is asked again."""
+"""Seconds before a queue is asked again that has refused twice within that time."""
 
 Write = Callable[[Callable[[Session], Promise[bool]]], Promise[bool]]
 """``Engine.write``."""
@@ -98,9 +98,12 @@ class ShortWay:
         return bool(self._refused) and self._refused.get(what, 0.0) > time.monotonic()
 
     def _refuse(self, what: Sequence[str]) -> None:
+        """Note a refusal; one alone may be a queue's first task, or something that was due just then."""
         now = time.monotonic()
-        still = {asked: end for asked, end in self._refused.items() if end > now}
-        self._refused = still | dict.fromkeys(what, now + REFUSED)
+        noted = {asked: end for asked, end in self._refused.items() if end > now - REFUSED}
+        for asked in what:
+            noted[asked] = now + REFUSED if asked in noted else now
+        self._refused = noted
 
     def _reserved(self, claim: Reserve, claimed: PlainClaim | None, now: int) -> Reserved | None:
         name = claim.queues[0]

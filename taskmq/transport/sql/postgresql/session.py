@@ -12,10 +12,11 @@ own, and what is to be true is read by the next one, in the same exchange.
 
 *Exchanges.* What only writes is kept back (``_later``) and sent with the next question, or with COMMIT, as one
 pipeline. BEGIN, the lock, the queues and the first heads of their lines are one exchange; what the claim marked comes
-back with the COMMIT, as a promise. So a claim that finds its tasks is two, and so is a publish that needs no lock.
+back with the COMMIT, as a promise. So a claim and a settle are two in all, and what is plain is one (short.py).
 
 *Without the lock.* A plain publish looks at its queue, and where nothing but its own row is to change – no partition,
-no key, no limit, no bound, nothing due that would have to come first – it adds the task and counts it in
+no key, no limit, no bound, nothing due that would have to come first – it adds the task (in one statement, or in two
+exchanges in a user's transaction, where statements go one by one) and counts it in
 ``taskmq_count_deltas``. It holds a shared advisory lock of the queue's name, which meets only ``delete_queue``. One
 thing can go wrong: the unpartitioned flow runs empty, or the first partition is born, between the look and the
 commit. Then a task stands in a line that has not joined; the next claim looks, and lets it join (reserve.py).
