@@ -28,8 +28,9 @@ from taskmq.transport.sql.codes import (
     KEY_WITH_TTL,
     READY,
 )
-from taskmq.transport.sql.engine import Session, Unlocked
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.rows import CountRow, KeyRow, NewTask, Place, PlainTask, QueueRow
+from taskmq.transport.sql.ways import Unlocked
 
 
 def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:

@@ -26,9 +26,10 @@ from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import COUNT_READY, COUNT_RUNNING, PARKED, reservation_of
 from taskmq.transport.sql.configs import stored_rate
-from taskmq.transport.sql.engine import Promise, Session
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.gate import SqlGate
 from taskmq.transport.sql.rows import ClaimedTask, FlowRow, QueueRow
+from taskmq.transport.sql.ways import Promise
 
 
 def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Promise[Reserved]:

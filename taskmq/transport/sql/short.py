@@ -25,10 +25,11 @@ from collections.abc import Callable, Sequence
 from taskmq.message import DEFAULT_RETENTION_OK, Delivery, Message
 from taskmq.outcome import Ack
 from taskmq.transport.base import Reserve, Reserved, Settlement
-from taskmq.transport.sql.engine import Promise, Session
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.publish import plain_tasks
 from taskmq.transport.sql.reserve import delivery
 from taskmq.transport.sql.rows import PlainClaim, PlainSuccess
+from taskmq.transport.sql.ways import Promise
 
 REFUSED = 0.25
 """Seconds before a queue is asked again that has refused twice within that time."""

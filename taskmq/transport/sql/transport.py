@@ -31,7 +31,7 @@ from taskmq.transport.group import Call, Group
 from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
-from taskmq.transport.sql.engine import Engine, Promise, Session
+from taskmq.transport.sql.engine import Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
@@ -39,6 +39,7 @@ from taskmq.transport.sql.retention import delete_old
 from taskmq.transport.sql.serving import SqlServing
 from taskmq.transport.sql.settle import settle
 from taskmq.transport.sql.short import ShortWay
+from taskmq.transport.sql.ways import Promise
 
 
 def _nothing() -> Reserved:

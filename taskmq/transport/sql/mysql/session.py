@@ -20,7 +20,6 @@ from pymysql.cursors import Cursor
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import SHARED_BATCH
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.mysql import hot
 from taskmq.transport.sql.mysql.packet import Sent
@@ -43,6 +42,7 @@ from taskmq.transport.sql.rows import (
     TaskUpdate,
     flow_values,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 SLOTS = 16

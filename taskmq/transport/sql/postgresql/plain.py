@@ -9,7 +9,6 @@ import msgspec
 
 from taskmq.transport.base import Reserve
 from taskmq.transport.sql.codes import COUNT_READY, COUNT_RUNNING, COUNT_SCHEDULED, DUE, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.engine import Promise
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
 from taskmq.transport.sql.postgresql.exchange import Parameters, Sent
 from taskmq.transport.sql.postgresql.hot import (
@@ -24,6 +23,7 @@ from taskmq.transport.sql.postgresql.hot import (
 )
 from taskmq.transport.sql.postgresql.words import COUNTS
 from taskmq.transport.sql.rows import ClaimedTask, PlainClaim, PlainSuccess, PlainTask
+from taskmq.transport.sql.ways import Promise
 
 _RUNS = f"state+0={RUNNING}"
 SUCCEED_PLAIN = f"""

@@ -34,7 +34,6 @@ import psycopg
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import SHARED_BATCH
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.ahead import Ahead
@@ -59,6 +58,7 @@ from taskmq.transport.sql.rows import (
     TaskUpdate,
     flow_values,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 SLOTS = 16

@@ -22,7 +22,6 @@ from msgspec.structs import astuple
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
 from taskmq.transport.sql.codes import BATCH, COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, NEVER, TASK, counted, first
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -44,6 +43,7 @@ from taskmq.transport.sql.rows import (
     flow_values,
 )
 from taskmq.transport.sql.sqlite.words import NEXT_DUE, WORDS, as_json_list
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
