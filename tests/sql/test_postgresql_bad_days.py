@@ -107,7 +107,7 @@ def test_missing_rights_are_told(server: PostgresServer) -> None:
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema}",
     )
     store = open_store(server.url(schema, user=user))
-    with pytest.raises(TransportError, match="permission denied for table taskmq_queues"):
+    with pytest.raises(TransportError, match="permission denied for table taskmq_tasks"):
         publish(store)
     store.close()
 

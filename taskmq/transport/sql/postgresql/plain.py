@@ -30,7 +30,7 @@ SUCCEED_PLAIN = f"""
 {
     given_tasks(
         records(PlainSuccess),
-        f" AND g.id=r.id AND g.epoch=r.epoch AND g.{_RUNS} AND g.code IS NULL AND g.limit_key IS NULL"
+        f" AND g.id||''=r.id AND g.epoch=r.epoch AND g.{_RUNS} AND g.code IS NULL AND g.limit_key IS NULL"
         " AND g.idem_key IS NULL AND g.queue_id = ANY(ARRAY("
         "SELECT queue_id FROM taskmq_queues WHERE namespace=%s AND name = ANY(%s)))",
     )
