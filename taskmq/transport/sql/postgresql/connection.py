@@ -78,7 +78,9 @@ class PgEngine(ServerEngine[Line]):
         return PgSession(connection, self.namespace, self._begin)
 
     def _rows(self, connection: Line, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
-        return connection.execute(statement, parameters).fetchall()
+        sent = Sent(statement, parameters)
+        connection.exchanger.run([sent])
+        return sent.rows
 
     def _usable(self, connection: Line) -> bool:
         return not connection.closed and connection.info.transaction_status == _IDLE
@@ -124,7 +126,7 @@ class PgEngine(ServerEngine[Line]):
 
     def _notify(self, name: str, payload: str) -> None:
         with self._vital.connection() as connection:
-            connection.execute("SELECT pg_notify(%s, %s)", (name, payload))
+            connection.exchanger.run([Sent("SELECT pg_notify(%s, %s)", (name, payload))])
 
     def _pause(self) -> float:
         return LISTENED if self._listener is not None and self._listener.hears else POLLED
@@ -133,7 +135,9 @@ class PgEngine(ServerEngine[Line]):
         """Wake this process's waiters now and others' soon."""
         names = None if queues is None else list(queues)
         super().signal(names)
-        if self._herald is not None:
+        if self._herald is not None and names == []:
+            self._herald.tell_ended()
+        elif self._herald is not None:
             self._herald.tell(names)
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:
