@@ -11,7 +11,7 @@ from taskmq.testing.clock import FakeClock
 from taskmq.testing.sql_fill import Server, fill_history, fill_keys, fill_tasks
 from taskmq.transport.base import Maintain, Store
 from taskmq.transport.registry import open_store
-from taskmq.transport.sql.codes import SHARED_BATCH
+from taskmq.transport.sql.codes import SHARED_BATCH as BATCH
 from tests.sql.help import churn
 from tests.sql.reads import rows_read
 from tests.sql.sides import shared
@@ -52,7 +52,7 @@ def test_work_beside_many_finished_tasks_reads_none_of_them(server: Server, plac
 
 def test_what_is_over_goes_batch_by_batch(server: Server, place: str) -> None:
     """A round deletes as many as a batch has and says that there is more; what is to stay is not touched, nor read."""
-    over, ours = 3 * SHARED_BATCH, 2 * SHARED_BATCH  # and the record of the task that made the queue known
+    over, ours = 3 * BATCH, 2 * BATCH  # and the record of the task that made the queue known
     clock = FakeClock()
     fill_history(server, place, "q", FINISHED // 2, clock.now() + DAY - over)
     fill_keys(server, place, "q", ours, clock.now())
@@ -65,7 +65,7 @@ def test_what_is_over_goes_batch_by_batch(server: Server, place: str) -> None:
                 rounds.append(store.maintain(Maintain()))
 
     read = rows_read(server, place, tidy)
-    assert [done.deleted for done in rounds] == [SHARED_BATCH, SHARED_BATCH, SHARED_BATCH, 1]
+    assert [done.deleted for done in rounds] == [BATCH, BATCH, BATCH, 1]
     assert greedy(read, over + ours) == {}
     ((left, keys),) = server.execute(
         "SELECT (SELECT count(*) FROM taskmq_history WHERE handler='h' AND state=4), count(*) FROM taskmq_keys", place
@@ -77,7 +77,7 @@ def test_keys_alone_go_batch_by_batch(server: Server, place: str) -> None:
     """More keys than a batch has are not left for later because no record is over."""
     clock = FakeClock()
     fill_history(server, place, "q", 1, 1 << 60)
-    fill_keys(server, place, "q", 2 * SHARED_BATCH + 1, clock.now())
+    fill_keys(server, place, "q", 2 * BATCH + 1, clock.now())
     clock.advance(1)
     with closing(open_store(server.url(place), clock=clock)) as store:
         assert [store.maintain(Maintain()).more for _ in range(3)] == [True, True, False]
