@@ -1,16 +1,20 @@
 """The claim pool's driver: runs its statements on threads, its timer on the loop, and brings it the news.
 
 A claim is a future here. News come from this process at once (``wake``: a publish, a settle, a resume), from the time
-(the next due time that a zero answer named), and from other processes by a thread for each environment with waiting
-claims, which blocks in the store's ``wait``. What that thread hears is not precise – a task may be claimable that none
-of our claims can run – so it hears less and less often while it is wrong.
+(the next due time that a zero answer named), and from other processes by a thread for each environment with parked
+claims, which blocks in the store's ``wait`` (``listening.py``).
+
+News must not be louder than they are. A connection may start four statements a second, and each piece of news that
+leads to nothing spends one of them: a worker that is told twice of the same task may not ask for the next one. So a
+settle is news only where it may have freed something, and a listener's word does not count when a statement has been
+started since it looked – it will look again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +23,8 @@ from typing import TYPE_CHECKING
 from taskmq.errors import TaskMQError
 from taskmq.message import Delivery
 from taskmq.server.claim_pool import Accepted, Answer, Cancelled, ClaimPool, Empty, Error, Release, Start
-from taskmq.transport.base import Reserve, Reserved, Wait
+from taskmq.server.listening import Listener
+from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.serving import HandBack
 
 if TYPE_CHECKING:
@@ -27,10 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskmq.server")
 
-LISTEN = 1.0
-"""Seconds of one wait for other processes' news."""
-QUIETEST = 1.0
-"""Most seconds between two pieces of news that led to nothing."""
+STALE = 0.02
+"""Seconds: what a listener saw may be what a statement that was started so shortly before has taken."""
 
 
 class ClaimRefused(Exception):
@@ -65,7 +68,10 @@ class Claims:
         self._claims: dict[int, Claim] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due: dict[tuple[str, tuple[str, ...]], asyncio.TimerHandle] = {}
-        self._listeners: dict[str, _Listener] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._started: dict[str, float] = {}
+        """Environment → when its last statement was started."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, claim: Claim) -> list[Delivery]:
@@ -86,7 +92,6 @@ class Claims:
         if not isinstance(request, Accepted):
             raise ClaimRefused(request.code)
         self._claims[request.id] = claim
-        self._listen(claim.environment)
         self._poll()
         return await claim.future
 
@@ -96,6 +101,12 @@ class Claims:
             for queue in queues:
                 self.pool.wake(time.monotonic(), environment, queue)
             self._poll()
+
+    def arrived(self, environment: str, *queues: str) -> None:
+        """The same, from any thread: the sooner, the shorter an idle worker waits."""
+        if self._loop is not None and queues:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self.wake, environment, *queues)
 
     def wake_all(self, environment: str) -> None:
         """Something may be claimable anywhere in the environment."""
@@ -108,7 +119,7 @@ class Claims:
             claim = self._claims[request]
             if not claim.future.done():
                 claim.future.cancel()
-            if request not in self.pool._requests:
+            if not self.pool.knows(request):
                 del self._claims[request]
         self._poll()
 
@@ -141,6 +152,7 @@ class Claims:
         when = self.pool.next_timer(now)
         if when is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, when - now) + 0.0005, self._poll)
+        self._listen()
 
     def _act(self, actions: object) -> None:
         assert isinstance(actions, list)
@@ -167,7 +179,7 @@ class Claims:
 
     async def _statement(self, request: int, claim: Claim) -> None:
         """One claim's statement, and what the pool makes of its answer."""
-        started = time.monotonic()
+        started = self._started[claim.environment] = time.monotonic()
         try:
             found = await self._node.on("claims", self._reserve, claim, max(1, claim.room()))
         except (TaskMQError, TimeoutError, RuntimeError) as error:
@@ -184,7 +196,7 @@ class Claims:
             if not found.deliveries and found.more:
                 self.pool.wake(time.monotonic(), claim.environment, claim.queues[0])
             self._act(actions)
-            if not actions and request not in self.pool._requests:
+            if not actions and not self.pool.knows(request):
                 self._claims.pop(request, None)
             if any(isinstance(action, Release) for action in actions):
                 self.hand_back(claim, found.deliveries)
@@ -244,50 +256,29 @@ class Claims:
 
     # ── news of other processes ──
 
-    def _listen(self, environment: str) -> None:
-        listener = self._listeners.get(environment)
-        if listener is None or not listener.alive:
-            self._listeners[environment] = listener = _Listener(self, environment, asyncio.get_running_loop())
-        listener.queues = tuple(sorted(self._queues_of(environment)))
+    def start(self) -> None:
+        """Called on the loop, before the first claim."""
+        self._loop = asyncio.get_running_loop()
 
-    def heard(self, environment: str) -> None:
+    def _listen(self) -> None:
+        """Let a thread listen in each environment with parked claims, and in no other."""
+        wanted = self.pool.waiting_for()
+        for environment in wanted.keys() - self._listeners.keys():
+            self._hear(environment)
+        for environment, listener in self._listeners.items():
+            listener.listen(wanted.get(environment, ()))
+
+    def _hear(self, environment: str) -> None:
+        assert self._loop is not None
+        loop = self._loop
+
+        def heard(looked: float) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._heard, environment, looked)
+
+        self._listeners[environment] = Listener(lambda: self._node.stores.of(environment), heard)
+
+    def _heard(self, environment: str, looked: float) -> None:
         """A listener says that something may be there."""
-        self.wake_all(environment)
-        self._listeners[environment].queues = tuple(sorted(self._queues_of(environment)))
-
-
-class _Listener:
-    """A thread that waits in one environment's store while there are claims."""
-
-    def __init__(self, claims: Claims, environment: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._claims = claims
-        self._environment = environment
-        self._loop = loop
-        self._stopped = threading.Event()
-        self.queues: tuple[str, ...] = ()
-        self.alive = True
-        threading.Thread(target=self._run, name="taskmq-listen", daemon=True).start()
-
-    def stop(self) -> None:
-        """End soon."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        pause = 0.0
-        try:
-            while not self._stopped.wait(pause):
-                if not self.queues:
-                    pause = 0.05
-                    continue
-                began = time.monotonic()
-                store = self._claims._node.stores.of(self._environment)
-                if store.wait(Wait(queues=self.queues, timeout=LISTEN)):
-                    self._loop.call_soon_threadsafe(self._claims.heard, self._environment)
-                    quick = time.monotonic() - began < 0.05
-                    pause = min(QUIETEST, max(0.01, pause * 2)) if quick else 0.005
-                else:
-                    pause = 0.0
-        except (TaskMQError, RuntimeError) as error:  # the store is away or closed, the loop is gone
-            log.debug("listening ended: %s", error)
-        finally:
-            self.alive = False
+        if self._started.get(environment, 0.0) < looked - STALE:
+            self.wake_all(environment)

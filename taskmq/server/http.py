@@ -219,12 +219,12 @@ def error_reply(error: BaseException, request_id: str) -> Reply:
     known = as_api_error(error)
     if known.code == "INTERNAL":
         log.error("request %s failed", request_id, exc_info=error)
-    return Reply(None, known.status, known.headers, strict.dumps({"error": known.body(request_id)}))
+    return Reply(None, known.status, known.headers, strict.pack({"error": known.body(request_id)}))
 
 
 async def respond(send: Send, reply: Reply, request_id: str, *, head: bool = False) -> None:
     """Send a reply with the headers that every answer has."""
-    body = reply.raw if reply.raw is not None else strict.dumps({"data": reply.data or {}})
+    body = reply.raw if reply.raw is not None else strict.pack({"data": reply.data or {}})
     headers = {
         "content-type": reply.content_type,
         "content-length": str(len(body)),

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from sqlalchemy import select
@@ -32,9 +32,11 @@ from taskmq.server.paging import Cursors
 from taskmq.server.permissions import Identity
 from taskmq.server.settings import Settings
 from taskmq.server.signals import Changes
+from taskmq.server.stepping import Stepper
 from taskmq.server.stores import Stores
 from taskmq.server.views import Lookup
 from taskmq.state import TaskInfo
+from taskmq.server.threads import Threads
 from taskmq.transport.base import Maintain
 from taskmq.transport.serving import ServingStore
 
@@ -69,10 +71,11 @@ class Node:
         self.tokens = Tokens(self._look_up, settings.request_rate, settings.request_burst)
         self.closing = False
         self._pools = {
-            name: ThreadPoolExecutor(size, f"taskmq-{name}")
+            name: Threads(size, f"taskmq-{name}")
             for name, size in (("http", 16), ("claims", 4), ("steps", 8), ("vital", 4), ("sweep", 2))
         }
         self.claims = Claims(self)
+        self.steppers: dict[str, Stepper] = {}
         self._queues: dict[tuple[str, str], tuple[float, QueueRecord]] = {}
         self._workers: dict[str, str] = {}
         self._sweeping: asyncio.Task[None] | None = None
@@ -82,6 +85,7 @@ class Node:
 
     async def start(self) -> None:
         """Prepare what needs the database, and begin sweeping."""
+        self.claims.start()
         key = await self.on("http", directory.shared_secret, self.database, "cursors")
         self.cursors = Cursors(key)
         await self.on("http", self._finish_changes)
@@ -96,7 +100,7 @@ class Node:
                 await self._sweeping
         self.claims.close()
         for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -112,9 +116,7 @@ class Node:
 
     async def on(self, pool: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work on a pool's thread; raises TimeoutError when the store does not answer in time."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pools[pool], lambda: work(*args, **kwargs))
-        return await asyncio.wait_for(future, self.settings.store_timeout)
+        return await self._pools[pool].run(partial(work, *args, **kwargs), self.settings.store_timeout)
 
     async def _look_up(self, token_id: str, secret: str) -> Identity | None:
         return await self.on("http", directory.identify, self.database, token_id, secret)
@@ -144,6 +146,11 @@ class Node:
         now = time.monotonic()
         self._queues[record.environment_id, record.queue_id] = (now, record)
         self._queues[record.environment_id, f"={record.name}"] = (now, record)
+
+    def remembered(self, environment_id: str, queue_id: str) -> QueueRecord | None:
+        """A queue as it was last seen here, however long ago."""
+        known = self._queues.get((environment_id, queue_id))
+        return None if known is None else known[1]
 
     def forget(self, record: QueueRecord) -> None:
         """A queue that is deleted."""
@@ -242,6 +249,15 @@ class Node:
     def _forget_sessions(self) -> None:
         with self.database.write() as connection:
             session_rows.forget_old(connection, time.time_ns() // 1000 - SESSIONS_KEPT)
+
+    # ── steps ──
+
+    def stepper(self, environment_id: str) -> Stepper:
+        """Where all connections of an environment have their steps done."""
+        found = self.steppers.get(environment_id)
+        if found is None:
+            found = self.steppers[environment_id] = Stepper(self, environment_id)
+        return found
 
     # ── health ──
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -246,9 +246,15 @@ class Hub:
         if session is not None and session.connection is not None:
             session.connection.say({"type": "cancel", "task_id": task_id, "epoch": epoch, "reason": reason})
 
-    def freed(self, session: Session, work: Sequence[object]) -> None:
-        """Something left the session's hands: others may go on, and a drain may be complete."""
-        self.node.claims.wake_all(session.environment_id)
+    def freed(self, session: Session, queues: Collection[str] | None) -> None:
+        """Something left the session's hands: others may go on in these queues, and a drain may be complete.
+
+        ``queues`` None: nobody knows where.
+        """
+        if queues is None:
+            self.node.claims.wake_all(session.environment_id)
+        elif queues:
+            self.node.claims.wake(session.environment_id, *queues)
         self._check_drained(session)
 
     def _check_drained(self, session: Session) -> None:
@@ -275,7 +281,7 @@ class Hub:
                 held = session.held.get(token)
                 if held is not None and not held.started:
                     session.drop(token)
-        self.freed(session, reserved)
+        self.freed(session, None if reserved else ())
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
@@ -311,14 +317,14 @@ class Hub:
     def _look_at(self, connection: Connection, now: float) -> None:
         settings, session = self.node.settings, connection.session
         if session is None:
-            if now - connection.opened > settings.hello_timeout:
+            if not connection.greeted and now - connection.opened > settings.hello_timeout:
                 connection.close(1008, "HELLO_TIMEOUT")
         elif connection.drained_at is not None:
             if now - connection.drained_at > DRAINED_LINGERS:
                 connection.close(1000, "DRAINED")
         elif now - connection.heard > settings.heartbeat_timeout:
             connection.close(1008, "HEARTBEAT_TIMEOUT")
-        if connection.stalled(now, settings.write_stall):
+        if connection.outbound.stalled(now, settings.write_stall):
             connection.close(1008, "SLOW_CONSUMER")
         if session is not None:
             session.room()

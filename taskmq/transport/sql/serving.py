@@ -50,11 +50,15 @@ class SqlServing(SqlInspect):
 
     def steps(self, session: str, steps: Sequence[Step]) -> list[StepResult]:
         """Do these steps of one session, in order, in one transaction."""
-        if not steps:
-            return []
+        return self.steps_of_all([(session, steps)])[0]
+
+    def steps_of_all(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """Do the steps of several sessions, in order, in one transaction."""
+        if not any(steps for _, steps in calls):
+            return [[] for _ in calls]
         queues: set[str] = set()
-        results = self._engine.write(lambda s: _Steps(s, session, self._clock.now(), queues).run(steps))
-        if any(not isinstance(step, Begin) for step in steps):
+        results = self._engine.write(lambda s: _Steps(s, self._clock.now(), queues).run(calls))
+        if any(not isinstance(step, Begin) for _, steps in calls for step in steps):
             self._engine.signal(queues)
         return results
 
@@ -112,39 +116,40 @@ def _reserved(task: TaskRow) -> bool:
 class _Steps:
     """One transaction's steps. ``queues`` gets the names of the queues that it touches."""
 
-    def __init__(self, session: Session, owner: str, now: int, queues: set[str]) -> None:
+    def __init__(self, session: Session, now: int, queues: set[str]) -> None:
         self._session = session
-        self._owner = owner
         self._now = now
         self._queues = queues
-        self._tasks: dict[tuple[str, int], TaskRow] = {}
+        self._tasks: dict[tuple[str | None, str, int], TaskRow] = {}
+        """By who has it, id and epoch."""
         self._renewals: list[Renewal] = []
         self._books: dict[int, Book] = {}
 
-    def run(self, steps: Sequence[Step]) -> list[StepResult]:
-        """The answer to each step."""
-        found = self._session.unfinished(sorted({step.task_id for step in steps}))
+    def run(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """The answer to each step of each session."""
+        found = self._session.unfinished(sorted({step.task_id for _, steps in calls for step in steps}))
         self._queues.update(queue for _, queue in found.values())
         if not found:
-            return [LOST for _ in steps]
+            return [[LOST for _ in steps] for _, steps in calls]
+        owners = {owner for owner, _ in calls}
         with open_books(self._session, self._queues, self._now) as books:
             self._books = {book.row.queue_id: book for book in books.values()}
             rows = self._session.tasks_by_seq([seq for seq, _ in found.values()])
-            held = [row for row in rows if row.state == RUNNING and row.worker == self._owner]
-            self._tasks = {(row.id, row.epoch): row for row in held}
+            held = [row for row in rows if row.state == RUNNING and row.worker in owners]
+            self._tasks = {(row.worker, row.id, row.epoch): row for row in held}
             hands = Hands(self._session, self._now, books.values())
             hands.load(held)
-            if any(isinstance(step, (End, Forfeit)) for step in steps):
+            if any(isinstance(step, (End, Forfeit)) for _, steps in calls for step in steps):
                 hands.load_logs([row.seq for row in held])
-            results = [self._step(hands, step) for step in steps]
+            results = [[self._step(hands, owner, step) for step in steps] for owner, steps in calls]
             self._session.renew(self._renewals, self._now)
             hands.flush()
             for book in books.values():
                 book.look_for_missed()
         return results
 
-    def _step(self, hands: Hands, step: Step) -> StepResult:
-        task = self._tasks.get((step.task_id, step.epoch))
+    def _step(self, hands: Hands, owner: str, step: Step) -> StepResult:
+        task = self._tasks.get((owner, step.task_id, step.epoch))
         if task is None or task.state != RUNNING:
             return LOST
         if isinstance(step, Begin):
