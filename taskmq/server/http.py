@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskmq.server")
 
-MAX_HEADERS = 100
-MAX_HEADER = 8192
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _CONTENT_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?\Z', re.IGNORECASE)
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?\Z", re.DOTALL)
@@ -128,7 +126,6 @@ class Endpoint:
         self._node.metrics.request(scope["method"], path, reply.status, time.perf_counter() - started)
 
     async def _answer(self, route: Route, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        check_headers(scope["headers"])
         if route.public:
             call = Call(self._node, ANONYMOUS, scope["path_params"], {"client": scope.get("client")}, None, {}, headers)
             return await route.handler(call)
@@ -158,7 +155,11 @@ class Endpoint:
             raise too_large("body", most)
         chunks, size = [], 0
         while True:
-            message = await asyncio.wait_for(receive(), settings.body_idle)
+            try:
+                message = await asyncio.wait_for(receive(), settings.body_idle)
+            except TimeoutError:
+                close = {"Connection": "close"}
+                raise ApiError("INVALID_ARGUMENT", "the rest of the body did not come", headers=close) from None
             if message["type"] == "http.disconnect":
                 raise invalid("the body was cut off")
             chunk = message.get("body", b"")
@@ -179,12 +180,6 @@ def _check_content(headers: Mapping[bytes, bytes]) -> None:
         raise ApiError("UNSUPPORTED_MEDIA_TYPE", "the body must be application/json in UTF-8")
     if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
         raise ApiError("UNSUPPORTED_MEDIA_TYPE", "the body must not be compressed")
-
-
-def check_headers(headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise for more or longer header lines than a request has."""
-    if len(headers) > MAX_HEADERS or any(len(name) + len(value) > MAX_HEADER for name, value in headers):
-        raise invalid("too many or too long header lines", "header")
 
 
 def decode_body(data: bytes | None, kind: type[Any] | None) -> tuple[dict[str, Any], Any]:

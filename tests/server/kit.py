@@ -19,7 +19,7 @@ from taskmq.server.app import Application
 from taskmq.server.database import directory, migrations
 from taskmq.server.database.engine import Database
 from taskmq.server.permissions import BOOTSTRAP, WORKER, Grant
-from taskmq.server.run import bind
+from taskmq.server.run import bind, configured
 from taskmq.server.settings import Settings
 from taskmq.transport.serving import ServingStore
 from taskmq.wire.codes import MAX_MESSAGE, SUBPROTOCOL
@@ -40,11 +40,7 @@ class Running:
         listening = bind(settings)
         self.port = listening.getsockname()[1]
         self.url = f"http://{LOOPBACK}:{self.port}"
-        config = uvicorn.Config(
-            self.application, log_config=None, http="httptools", ws="websockets-sansio", ws_max_size=MAX_MESSAGE,
-            ws_per_message_deflate=False, server_header=False, lifespan="on", timeout_graceful_shutdown=2,
-        )  # fmt: skip
-        self.server = uvicorn.Server(config)
+        self.server = uvicorn.Server(configured(self.application, settings))
         self.loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(listening,), daemon=True)

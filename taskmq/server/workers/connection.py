@@ -73,7 +73,7 @@ class Connection:
         self.greeted = False
         self._reader: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
-        self._unanswered = 0
+        self.unanswered = 0
         self._last_ref = 0
         self.outbound = Outbound(send)
         self._steps: deque[tuple[messages.Message, list[steps.Step]]] = deque()
@@ -142,7 +142,7 @@ class Connection:
 
     def answered(self) -> None:
         """A request got its final reply."""
-        self._unanswered -= 1
+        self.unanswered -= 1
         self._answered.set()
 
     def fail(self, ref: int | None, error: BaseException) -> None:
@@ -159,7 +159,7 @@ class Connection:
 
     async def _read(self) -> None:
         while True:
-            while self._unanswered >= MAX_UNANSWERED:
+            while self.unanswered >= MAX_UNANSWERED:
                 self._answered.clear()
                 await self._answered.wait()
             event = await self._receive()
@@ -194,7 +194,7 @@ class Connection:
             self._refuse(None, invalid("the ref does not grow", "ref"))
             return
         self._last_ref = message.ref
-        self._unanswered += 1
+        self.unanswered += 1
         self.session.seen = self.heard
         try:
             self._dispatch(self.session, message)
@@ -360,7 +360,7 @@ class Connection:
 
     def _drain(self, session: Session, ref: int) -> None:
         session.draining, session.drain_ref = True, ref
-        self._unanswered -= 1  # its final reply is "drained", which may take as long as a handler runs
+        self.unanswered -= 1  # its final reply is "drained", which may take as long as a handler runs
         self.say({"type": "draining", "ref": ref})
         if self.claiming is not None:
             self.claiming.cancel()
