@@ -122,8 +122,13 @@ class Running:
 def running(path: Path, **settings: Any) -> Iterator[Running]:
     server = Running(
         Settings(
-            database_url=f"sqlite:///{path / 'server.db'}?synchronous=off",
-            **{"http_addr": f"{LOOPBACK}:0", "node": "n1", "grace": 0.5, **settings},
+            **{
+                "database_url": f"sqlite:///{path / 'server.db'}?synchronous=off",
+                "http_addr": f"{LOOPBACK}:0",
+                "node": "n1",
+                "grace": 0.5,
+                **settings,
+            }
         )
     )
     try:
