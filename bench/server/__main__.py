@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from bench.server import dispatch, future, latency, memory, submits
-from bench.server.served import served
+from bench.server.served import Served, served
 
 
 def main() -> None:
@@ -14,7 +15,7 @@ def main() -> None:
     parser.add_argument("--only", help="batches, singles, dispatch, latency, memory or future")
     options = parser.parse_args()
     full = options.full
-    figures = {
+    figures: dict[str, Callable[[Served], None]] = {
         "memory": lambda at: memory.idle_connections(at, 100),
         "latency": lambda at: latency.submit_to_start(at, 200 if full else 50),
         "batches": lambda at: submits.batches(at, 20 if full else 5),

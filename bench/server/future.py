@@ -29,7 +29,7 @@ def claims(at: Served, future: int, ready: int) -> None:
         ]
         served.publish(Publish(messages=messages))
     for n in (1, 10):
-        sides = [lambda q=queue, n=n: _claim(served, q, n) for queue in ("short", "long")]  # type: ignore[misc]
+        sides = [lambda q=queue, n=n: _claim(served, q, n) for queue in ("short", "long")]
         alternate(sides, 20)
         short, long = alternate(sides, 200)
         what = f"{at.kind}, claim of {n}, p50: {future:,} in the future, {ready:,} ready / {FEW:,} ready"

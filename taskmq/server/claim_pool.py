@@ -224,8 +224,7 @@ class ClaimPool:
     def next_timer(self, now: float) -> float | None:
         """When ``poll`` must be called although nothing else happens; None: never."""
         times = [
-            min(request.deadline, self._empties.get(request.key, request.deadline))
-            for request in self._parked.values()
+            min(request.deadline, self._empties.get(request.key, request.deadline)) for request in self._parked.values()
         ]
         if not self.closing and any(self._waits(conn) for conn in self._spent):
             times.append(self.t0 + (self._cell_of(now) + 1) * self.cycle)

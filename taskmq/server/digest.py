@@ -34,7 +34,7 @@ _MAY_BE_A_FLOAT = re.compile(rb"[0-9][.eE]")
 
 
 def _encode(value: Any) -> bytes:
-    """Sorted JSON with floats as Python writes them. msgspec differs in these alone, so where none can be it is used."""
+    """Sorted JSON with floats as Python writes them: by msgspec, which differs in these alone, where there are none."""
     data = _quickly(value)
     return _slowly(value).encode() if _MAY_BE_A_FLOAT.search(data) else data
 

@@ -34,9 +34,9 @@ from taskmq.server.settings import Settings
 from taskmq.server.signals import Changes
 from taskmq.server.stepping import Stepper
 from taskmq.server.stores import Stores
+from taskmq.server.threads import Threads
 from taskmq.server.views import Lookup
 from taskmq.state import TaskInfo
-from taskmq.server.threads import Threads
 from taskmq.transport.base import Maintain
 from taskmq.transport.serving import ServingStore
 

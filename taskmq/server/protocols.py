@@ -11,7 +11,7 @@ import asyncio
 import time
 from asyncio.transports import Transport
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -142,4 +142,4 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Serve the connection; what its peer has not read by the end is dropped."""
         await super().run_asgi()
         if not self.writable.is_set():
-            cast(Transport, self.transport).abort()
+            self.transport.abort()

@@ -84,7 +84,7 @@ def bind(settings: Settings) -> socket.socket:
 
 
 def configured(application: Application, settings: Settings) -> uvicorn.Config:
-    """uvicorn's settings for this application."""
+    """Uvicorn's settings for this application."""
     return uvicorn.Config(
         application,
         log_config=None,

@@ -82,4 +82,3 @@ class Stepper:
 def _fail(future: asyncio.Future[list[Result]], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-

@@ -75,9 +75,7 @@ def _time_out(future: asyncio.Future[Any]) -> None:
         future.set_exception(TimeoutError())
 
 
-def _settle(
-    future: asyncio.Future[Any], timer: asyncio.TimerHandle, result: Any, error: BaseException | None
-) -> None:
+def _settle(future: asyncio.Future[Any], timer: asyncio.TimerHandle, result: Any, error: BaseException | None) -> None:
     timer.cancel()
     if future.done():
         return

@@ -72,7 +72,9 @@ def test_more_or_longer_header_lines_are_refused(server: Running, lines: bytes) 
         assert until_closed(made).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("bad", [b"x: a\rb\r\n", b"x: a\x00b\r\n", b"x : a\r\n", b"Content-Length: 1\r\nContent-Length: 2\r\n"])
+@pytest.mark.parametrize(
+    "bad", [b"x: a\rb\r\n", b"x: a\x00b\r\n", b"x : a\r\n", b"Content-Length: 1\r\nContent-Length: 2\r\n"]
+)
 def test_headers_that_could_be_read_in_two_ways_are_refused(server: Running, bad: bytes) -> None:
     with line(server) as made:
         made.sendall(HEAD + bad + b"\r\n")

@@ -32,7 +32,9 @@ def open_engine(url: str) -> Engine:
         if parts.scheme == "sqlite":
             return _open_sqlite(url)
         made = f"{_DRIVERS[parts.scheme]}:{url.partition(':')[2]}"
-        return create_engine(made, pool_pre_ping=True, pool_size=8, max_overflow=8, pool_timeout=10)
+        return create_engine(
+            made, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_size=8, max_overflow=8, pool_timeout=10
+        )
     except (ArgumentError, ModuleNotFoundError) as error:
         raise ConfigError(f"{without_secrets(url)!r} cannot be used: {error}") from error
 

@@ -127,8 +127,8 @@ def statements(to: int | None = None, url: str = "sqlite:///:memory:") -> list[s
         if to is None or step.version <= to:
             lines += _store_statements(url) if step.store else []
             lines += [str(statement.compile(dialect=dialect)) for statement in _creates(step.tables, dialect)]
-            row = f"({step.version}, '{step.name}', {now})"
-            lines.append(f"INSERT INTO {tables.migrations.name}(version, name, applied_at) VALUES {row}")
+            row = tables.migrations.insert().values(version=step.version, name=step.name, applied_at=now)
+            lines.append(str(row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     engine.dispose()
     return [line if line.startswith("--") else f"{line.strip()};" for line in lines]
 

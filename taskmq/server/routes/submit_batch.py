@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
 from taskmq.errors import IdempotencyConflict, TaskMQError
 from taskmq.server.bodies import BatchItem
 from taskmq.server.database.queues import QueueRecord

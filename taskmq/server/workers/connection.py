@@ -3,9 +3,9 @@
 Three things happen on a connection at once. The *reader* takes one message after the other and never waits for the
 database: it answers what needs none, and hands the rest on. *Steps* – start, finish, release – of one connection are
 done in the order in which they came, as many at once as have come meanwhile, together with those of other connections
-(``stepping.py``); nothing about one task overtakes anything else about it. *Renewals* go their own way on threads of their own, so that
-neither a slow finish nor a full line of claims can make a lease end; one without items needs no database at all. A
-*claim* is a task of its own that may wait in the pool for as long as its turn takes.
+(``stepping.py``); nothing about one task overtakes anything else about it. *Renewals* go their own way on threads of
+their own, so that neither a slow finish nor a full line of claims can make a lease end; one without items needs no
+database at all. A *claim* is a task of its own that may wait in the pool for as long as its turn takes.
 
 Replies leave through one outbound line. A client that does not read fills it; beyond 256 messages or 4 MiB its claims
 wait, beyond 64 unanswered requests nothing more is read from it – the socket's own flow control then stops it – and

@@ -178,8 +178,9 @@ class Hub:
             connected_at=now if known is None else known.connected_at,
             last_seen_at=now,
         )
+        self.node.stores.of(session.environment_id)  # opened here, or the loop would have to wait for it
         with self.node.database.write() as connection:
-            session_rows.put(connection, record)
+            session_rows.put(connection, record, new=known is None)
         self.node.know_workers([record])
 
     async def _resume(

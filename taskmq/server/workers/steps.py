@@ -29,7 +29,19 @@ from taskmq.server.views import MAX_MESSAGE, MAX_TRACEBACK, MAX_TYPE, cut, cut_f
 from taskmq.server.workers.messages import FinishItem, Item
 from taskmq.server.workers.session import HeldTask, Session, policy_of, until_of
 from taskmq.state import Progress, TaskInfo, TaskState
-from taskmq.transport.serving import Begin, Begun, End, Ended, HandBack, Keep, Kept, Refusal, ServingStore, StepResult
+from taskmq.transport.serving import (
+    Begin,
+    Begun,
+    End,
+    Ended,
+    Forfeit,
+    HandBack,
+    Keep,
+    Kept,
+    Refusal,
+    ServingStore,
+    StepResult,
+)
 from taskmq.wire import strict
 from taskmq.wire.times import format_time
 
@@ -40,7 +52,7 @@ DEFAULT_LEASE = 30_000_000
 LOST = Refusal("lost")
 SUCCEEDED, FAILED = TaskState.SUCCEEDED, TaskState.FAILED
 LONGEST_RESERVATION = 60_000_000
-Step = Begin | End | HandBack
+Step = Begin | End | HandBack | Forfeit
 Reply = dict[str, Any]
 
 

@@ -1,0 +1,257 @@
+"""A node on PostgreSQL and on MariaDB: locks that others hold, fair turns over wss://, the example."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from websockets.asyncio.client import ClientConnection, connect
+
+from taskmq.ids import new_id
+from taskmq.message import Message
+from taskmq.server.claim_pool import ClaimPool, Start
+from taskmq.transport.base import Publish
+from taskmq.wire.codes import SUBPROTOCOL
+from tests.server.kit import Running, Socket, running, token
+from tests.server.places import database
+from tests.server.test_command_line import ROOT
+
+LINES = "submitted_priorities=0,9,4 executed_priorities=9,4,0\ncompleted=3 attempts_per_task=1 worker_drained=true\n"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Files of a certificate for this machine, and of its key."""
+    path = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
+         "key.pem", "-out", "cert.pem", "-days", "1", "-subj", "/CN=127.0.0.1", "-addext",
+         "subjectAltName=IP:127.0.0.1"],
+        cwd=path, check=True, capture_output=True,
+    )  # fmt: skip
+    return str(path / "cert.pem"), str(path / "key.pem")
+
+
+@pytest.fixture(scope="module", params=["postgresql", "mariadb"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, certificate: tuple[str, str]
+) -> Iterator[Running]:
+    path = tmp_path_factory.mktemp("node")
+    url = database(request.param, path)
+    cert, key = certificate
+    with running(path, database_url=url, tls_cert=cert, tls_key=key, request_rate=1e6, request_burst=10**6) as made:
+        yield made
+
+
+@contextmanager
+def locked(own: Running, *statements: str) -> Iterator[None]:
+    """Somebody else's transaction, which holds what these statements lock."""
+    with own.database.engine.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+        try:
+            yield
+        finally:
+            connection.rollback()
+            if connection.dialect.name != "postgresql":
+                connection.execute(text("UNLOCK TABLES"))
+                connection.rollback()
+
+
+def queue_lock(own: Running, queue_id: str) -> str:
+    """What claims, starts and finishes of a queue lock, too."""
+    return f"SELECT * FROM taskmq_queues WHERE name='{queue_id}' AND namespace='{own.environment}' FOR UPDATE"
+
+
+def test_renewals_do_not_wait_for_a_lock_on_the_line(own: Running) -> None:
+    """What holds up every claim, start and finish of a queue holds up no renewal, not even of started tasks."""
+    with Socket(own) as worker, Socket(own) as other:
+        worker.hello()
+        other.hello()
+        own.submit("k")
+        own.submit("l")
+        task = worker.take()
+        with locked(own, queue_lock(own, task["queue_id"])):
+            other.say(type="claim", ref=1, queues=["initial"], n=1)  # hangs
+            worker.say(type="finish", ref=10, outcome="success", **token(task))
+            worker.ref = 10
+            began = time.monotonic()
+            assert worker.ask("renew", items=[token(task)])["lost"] == []
+            assert time.monotonic() - began < 1.0
+        assert other.answer(1)["type"] == "dispatch"
+        assert worker.stray[-1:] == [] or worker.stray[-1]["type"] == "finished"
+
+
+def test_a_lock_on_the_tasks_table_delays_no_heartbeat(own: Running) -> None:
+    postgres = own.database.engine.dialect.name == "postgresql"
+    lock = "LOCK TABLE taskmq_tasks IN ACCESS EXCLUSIVE MODE" if postgres else "LOCK TABLES taskmq_tasks WRITE"
+    with Socket(own) as worker:
+        worker.hello()
+        own.submit("k")
+        task = worker.take()
+        with locked(own, lock):
+            worker.say(type="renew", ref=10, items=[token(task)])  # needs the table
+            worker.ref = 10
+            began = time.monotonic()
+            for _ in range(5):
+                assert worker.ask("renew", items=[])["type"] == "renewed"
+            assert own.http.get("/healthz").status_code == 200
+            assert time.monotonic() - began < 1.0
+        assert worker.answer(10)["lost"] == []
+        assert worker.ask("finish", **token(task), outcome="success")["state"] == "SUCCEEDED"
+
+
+# ── turns ──
+
+
+def applications(own: Running, queues: dict[str, int], tasks: int) -> dict[str, tuple[str, list[str], str]]:
+    """For each application its token, queues and id, every queue with tasks."""
+    found = {}
+    for name, count in queues.items():
+        secret, environment = own.grant(application=name, namespace=f"ns-{name}", environment=new_id())
+        with own.client(secret) as http:
+            names = [f"{name}{i}" for i in range(count)]
+            ids = [http.post("/v1/queues", json={"name": n}).json()["data"]["queue_id"] for n in names]
+        store = own.application.node.stores.of(environment)
+        for queue_id in ids:
+            each = range(max(10, tasks // count))
+            store.publish(Publish(messages=[message(queue_id) for _ in each]))
+        found[name] = (secret, names, environment)
+    return found
+
+
+def message(queue_id: str) -> Message:
+    return Message(id=new_id(), queue=queue_id, handler="h", version="v1", body=b'{"args":[null]}')
+
+
+async def worker(own: Running, secret: str, name: str) -> ClientConnection:
+    headers = {"Authorization": f"Bearer {secret}"}
+    link = await connect(
+        f"{own.url.replace('http', 'ws', 1)}/v1/workers/connect", additional_headers=headers,
+        subprotocols=[SUBPROTOCOL], compression=None, ssl=own.trusted, open_timeout=30,  # type: ignore[list-item]
+    )  # fmt: skip
+    hello = {"type": "hello", "protocol": 1, "worker_id": name, "capabilities": [{"handler": "h"}], "capacity": 1000}
+    await link.send(json.dumps(hello))
+    welcome = json.loads(await link.recv())
+    assert welcome["type"] == "welcome", welcome
+    return link
+
+
+async def claim_on(link: ClientConnection, queue: str, until: asyncio.Event) -> None:
+    """Claim again at once, as long as there is something."""
+    ref = 0
+    while not until.is_set():
+        ref += 1
+        await link.send(json.dumps({"type": "claim", "ref": ref, "queues": [queue], "n": 1}))
+        while json.loads(await link.recv()).get("ref") != ref:
+            pass
+
+
+class Watched(ClaimPool):
+    """A pool that tells whose statements it starts."""
+
+    __slots__ = ("apps", "turns")
+
+    def request(self, now: float, conn: Any, app: str, *rest: Any) -> Any:
+        answer = ClaimPool.request(self, now, conn, app, *rest)
+        self.apps[getattr(answer, "id", 0)] = app
+        return answer
+
+    def poll(self, now: float) -> Any:
+        actions = ClaimPool.poll(self, now)
+        self.turns += [(now, self.apps[action.id]) for action in actions if isinstance(action, Start)]
+        return actions
+
+
+def watch(own: Running, slots: int) -> Watched:
+    """Put a pool in place whose turns can be seen, while nobody claims."""
+    pool = Watched(slots=slots, t0=time.monotonic())
+    pool.apps, pool.turns = {}, []
+    own.application.node.claims.pool = pool
+    return pool
+
+
+BUDGET = 4
+
+
+def test_fifty_queues_and_a_hundred_connections_win_no_turns(own: Running) -> None:
+    """One statement at a time; counted in each second until the smaller application has spent its budget."""
+    apps = applications(own, {"A": 50, "B": 1}, 1000)
+    pool = watch(own, slots=1)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60):
+            links = []
+            for name, count in (("A", 100), ("B", 20)):
+                for start in range(0, count, 20):
+                    secret, queues, _ = apps[name]
+                    made = await asyncio.gather(*(worker(own, secret, f"{name}{start + i}") for i in range(20)))
+                    links += [(link, queues[(start + i) % len(queues)]) for i, link in enumerate(made)]
+            done = asyncio.Event()
+            claiming = [asyncio.create_task(claim_on(link, queue, done)) for link, queue in links]
+            await asyncio.sleep(3.0)
+            done.set()
+            await asyncio.gather(*claiming)
+            await asyncio.gather(*(link.close() for link, _ in links))
+
+    asyncio.run(scenario())
+    (big,) = {app for _, app in pool.turns[:50]} - {pool.turns[0][1]} or {""}
+    names = {pool.turns[0][1], big}
+    assert len(names) == 2
+    cells: dict[int, list[str]] = {}
+    for when, app in pool.turns:
+        cells.setdefault(int(when - pool.t0), []).append(app)
+    few = min(names, key=lambda app: sum(app == other for _, other in pool.turns))
+    for cell in list(cells.values())[1:-1]:
+        spent = [i for i, app in enumerate(cell) if app == few][: 20 * BUDGET - 10]
+        both = cell[: spent[-1] + 1]
+        assert len(both) >= 40
+        assert abs(both.count(few) / len(both) - 0.5) < 0.05, "".join("ab"[app == few] for app in both)
+
+
+def test_an_application_whose_claims_hang_holds_nobody_back(own: Running) -> None:
+    apps = applications(own, {"C": 1, "D": 1}, 100)
+    watch(own, slots=4)
+    stuck, free = own.seen_by(apps["C"][0], apps["C"][2]), own.seen_by(apps["D"][0], apps["D"][2])
+    with stuck.http, free.http, ExitStack() as stack:
+        queue_id = stuck.http.get("/v1/queues", params={"name": "C0"}).json()["data"]["items"][0]["queue_id"]
+        hanging = [stack.enter_context(Socket(stuck)) for _ in range(3)]
+        other = stack.enter_context(Socket(free))
+        for socket in (*hanging, other):
+            socket.hello()
+        with locked(stuck, queue_lock(stuck, queue_id)):
+            for socket in hanging:
+                socket.say(type="claim", ref=1, queues=["C0"], n=1)
+            began = time.monotonic()
+            for _ in range(4):
+                assert len(other.claim(1, "D0")) == 1
+            assert time.monotonic() - began < 2.0
+        assert [len(socket.answer(1)["tasks"]) for socket in hanging] == [1, 1, 1]
+
+
+# ── the example ──
+
+
+def test_the_example_prints_exactly_its_two_lines(own: Running, tmp_path: Path, certificate: tuple[str, str]) -> None:
+    file = tmp_path / "c.json"
+    file.touch(mode=0o600)
+    file.write_text(json.dumps({"format": 1, "token": own.token}))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TASKMQ_")}
+    where = {"TASKMQ_URL": own.url, "TASKMQ_CREDENTIALS_FILE": str(file), "SSL_CERT_FILE": certificate[0]}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples/priority/main.py")],
+        env={**kept, "PYTHONPATH": str(ROOT), **where}, capture_output=True, text=True, timeout=40, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, LINES, "")
+    assert time.monotonic() - began < 25
