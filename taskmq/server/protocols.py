@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 MAX_HEADERS = 100
 MAX_HEADER = 8192
@@ -137,6 +138,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
         else:
             super().handle_ping()
+
+    def shutdown(self) -> None:
+        """The node stops, whether or not the peer is about to leave, too."""
+        try:
+            super().shutdown()
+        except InvalidState:  # the peer's close is being answered
+            self.transport.close()
 
     async def run_asgi(self) -> None:
         """Serve the connection; what its peer has not read by the end is dropped."""

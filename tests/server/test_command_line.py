@@ -39,7 +39,8 @@ def migrated(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def server(path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(path: Path, *arguments: str, killed: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, and its URL. ``killed``: the test ends it."""
     command = [sys.executable, "-m", "taskmq", "server", "--http-addr", "127.0.0.1:0", *arguments]
     process = subprocess.Popen(command, env=environment(path), stdout=subprocess.PIPE, text=True)
     try:
@@ -50,7 +51,7 @@ def server(path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
         yield process, match[1]
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(20) == (-signal.SIGKILL if killed else 0)
         assert process.stdout is not None
         process.stdout.close()
 

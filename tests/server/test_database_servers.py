@@ -194,7 +194,7 @@ def test_fifty_queues_and_a_hundred_connections_win_no_turns(own: Running) -> No
                     links += [(link, queues[(start + i) % len(queues)]) for i, link in enumerate(made)]
             done = asyncio.Event()
             claiming = [asyncio.create_task(claim_on(link, queue, done)) for link, queue in links]
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(2.0)
             done.set()
             await asyncio.gather(*claiming)
             await asyncio.gather(*(link.close() for link, _ in links))
