@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from taskmq.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 PLACE = ("--application", "a", "--namespace", "n", "--environment", "e", "--queue", "initial")
@@ -27,6 +30,14 @@ def environment(path: Path) -> dict[str, str]:
 
 
 def run(path: Path, *arguments: str, **more: str) -> tuple[int, str, str]:
+    """A command in this process: exit code, stdout, stderr."""
+    kept = {name: None for name in os.environ if name.startswith("TASKMQ_")}
+    done = CliRunner(env={**kept, **environment(path), **more}).invoke(cli, arguments, prog_name="taskmq")
+    return done.exit_code, done.stdout, done.stderr
+
+
+def run_apart(path: Path, *arguments: str, **more: str) -> tuple[int, str, str]:
+    """The same in a process of its own, where every warning is an error."""
     command = [sys.executable, "-W", "error", "-m", "taskmq", *arguments]
     done = subprocess.run(command, env={**environment(path), **more}, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
@@ -57,7 +68,7 @@ def server(path: Path, *arguments: str, killed: bool = False) -> Iterator[tuple[
 
 
 def test_migrations_go_up_and_down(migrated: Path) -> None:
-    assert run(migrated, "migrate", "up")[:2] == (0, "applied=0 current=000003\n")
+    assert run_apart(migrated, "migrate", "up")[:2] == (0, "applied=0 current=000003\n")
     assert run(migrated, "migrate", "status")[:2] == (0, "current=000003 latest=000003 pending=0\n")
     assert run(migrated, "migrate", "down", "--to", "2")[0] == 2
     assert run(migrated, "migrate", "down", "--to", "2", "--yes")[:2] == (0, "undone=1 current=000002\n")
@@ -70,7 +81,7 @@ def test_migrations_go_up_and_down(migrated: Path) -> None:
 
 def test_bootstrap_writes_a_private_file_and_never_the_token_elsewhere(migrated: Path) -> None:
     output = migrated / "c.json"
-    code, out, err = run(migrated, "admin", "bootstrap", *PLACE, "--worker-access", "--output", str(output))
+    code, out, err = run_apart(migrated, "admin", "bootstrap", *PLACE, "--worker-access", "--output", str(output))
     assert (code, err) == (0, "")
     credentials = json.loads(output.read_text())
     assert out == (

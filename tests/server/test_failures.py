@@ -65,7 +65,8 @@ def faulty(own: Running) -> Iterator[Faulty]:
 
 
 @pytest.mark.parametrize(
-    ("step", "answer"), [("start", {"type": "started", "attempt": 1}), ("finish", {"type": "finished", "state": "SUCCEEDED"})]
+    ("step", "answer"),
+    [("start", {"type": "started", "attempt": 1}), ("finish", {"type": "finished", "state": "SUCCEEDED"})],
 )
 def test_a_step_whose_commit_was_not_answered_is_said_again(own: Running, step: str, answer: dict[str, Any]) -> None:
     made = own.submit("k")
@@ -108,15 +109,18 @@ def test_a_killed_node_loses_nothing(tmp_path: Path) -> None:
     with running(tmp_path, database_url=where, node="n2") as own:
         for key in ("started", "unheard", "orphan"):
             own.submit(key, max_attempts=1)
-        with server(tmp_path, killed=True) as (process, url):
-            with Socket(own, url=url) as worker, Socket(own, url=url) as gone:
-                session = worker.hello()["session_id"]
-                gone.hello()
-                task = worker.take()
-                (unheard,) = worker.claim()
-                (orphan,) = gone.claim()
-                process.kill()
-                process.wait(10)
+        with (
+            server(tmp_path, killed=True) as (process, url),
+            Socket(own, url=url) as worker,
+            Socket(own, url=url) as gone,
+        ):
+            session = worker.hello()["session_id"]
+            gone.hello()
+            task = worker.take()
+            (unheard,) = worker.claim()
+            (orphan,) = gone.claim()
+            process.kill()
+            process.wait(10)
         with Socket(own) as worker:
             welcome = worker.hello(resume={"session_id": session, "deliveries": [token(task)]})
             assert [item["phase"] for item in welcome["resumed"]] == ["started"]

@@ -35,7 +35,7 @@ log = logging.getLogger("taskmq.server")
 TICK = 0.25
 SEEN_EVERY = 5.0
 """Seconds between two notes in the database of which sessions are alive, and whether another node has taken one."""
-TOKENS_EVERY = 2.0
+TOKENS_EVERY = 1.5
 """Seconds between two looks whether tokens still hold."""
 AWAY = 120.0
 """Seconds for which a session without a connection is remembered here; the database remembers it for days."""
