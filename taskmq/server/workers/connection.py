@@ -176,20 +176,21 @@ class Connection:
         if len(data) > MAX_MESSAGE:
             raise Closed(1009, "TOO_BIG")
         self.heard = time.monotonic()
-        ref = None
+        value = None
         try:
             value = strict.loads(data)
-            ref = self._ref_of(value)
             message = messages.read(value)
         except (ApiError, strict.NotStrict) as error:
-            self._refuse(ref, error)
+            if self.session is None and not (isinstance(value, dict) and value.get("type") == "hello"):
+                raise self._too_early() from None
+            self._refuse(self._ref_of(value), error)
             return
         if isinstance(message, messages.Hello):
             self.greeted = True
             await self._hello(message)
             return
         if self.session is None:
-            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED")
+            raise self._too_early()
         if message.ref <= self._last_ref:
             self._refuse(None, invalid("the ref does not grow", "ref"))
             return
@@ -201,6 +202,10 @@ class Connection:
         except ApiError as error:
             self.fail(message.ref, error)
 
+    def _too_early(self) -> Closed:
+        """There was no hello."""
+        return Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED")
+
     @staticmethod
     def _ref_of(value: Any) -> int | None:
         ref = value.get("ref") if isinstance(value, dict) else None
@@ -208,8 +213,6 @@ class Connection:
 
     def _refuse(self, ref: int | None, error: BaseException) -> None:
         """A message that cannot be read; too many of them end the connection."""
-        if self.session is None:
-            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED") from None
         now = time.monotonic()
         self._errors.append(now)
         while self._errors[0] < now - ERRORS_WITHIN:
