@@ -158,7 +158,7 @@ class Connection:
     # ── reading ──
 
     async def _read(self) -> None:
-        while True:
+        while self._closing is None:
             while self.unanswered >= MAX_UNANSWERED:
                 self._answered.clear()
                 await self._answered.wait()
