@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from taskmq.cli.main import cli
+from taskmq.cli.server import limits
 
 ROOT = Path(__file__).parents[2]
 PLACE = ("--application", "a", "--namespace", "n", "--environment", "e", "--queue", "initial")
@@ -112,6 +113,15 @@ def test_addresses_that_others_reach_need_tls(migrated: Path) -> None:
     assert run(migrated, "server", "--http-addr", "nonsense")[0] == 2
     assert run(migrated, "server", TASKMQ_DATABASE_URL="redis://x")[0] == 2
     assert run(migrated, "migrate", "up", TASKMQ_DATABASE_URL="")[0] == 2
+
+
+def test_limits_come_from_the_environment(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MAX_BODY", "x"), ("MAX_PAYLOAD", str(900 * 1024 + 1)), ("REQUEST_RATE", "0")):
+        code, _, err = run(migrated, "server", **{f"TASKMQ_{name}": value})
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"TASKMQ_{name}" in err
+    monkeypatch.setenv("TASKMQ_REQUEST_BURST", "7")
+    assert limits() == {"request_burst": 7}
 
 
 def example(path: Path, **more: str) -> tuple[int, str, str]:
