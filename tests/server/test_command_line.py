@@ -147,3 +147,39 @@ def test_the_example_prints_exactly_its_two_lines(migrated: Path) -> None:
         assert taken[0] == 1
     code, out, err = example(migrated, **where)
     assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+def test_tokens_are_made_replaced_and_ended(migrated: Path) -> None:
+    file, again = migrated / "c.json", migrated / "r.json"
+    assert run(migrated, "admin", "bootstrap", *PLACE, "--output", str(file))[0] == 0
+    scopes = ("--scope", "limits:manage", "--scope", "tasks:read:initial")
+    made = migrated / "t.json"
+    code, out, err = run(migrated, "admin", "token", "create", *PLACE[:6], *scopes, "--output", str(made))
+    content = json.loads(made.read_text())
+    assert (code, out, err) == (0, f"token_id={content['token_id']} output={made}\n", "")
+    assert content["scopes"][0] == {"scope": "limits:manage", "queues": "*"}
+    assert len(content["scopes"][1]["queues"][0]) == 32
+    old = content["token_id"]
+    code, out, err = run(migrated, "admin", "token", "rotate", old, "--overlap", "1h", "--output", str(again))
+    content = json.loads(again.read_text())
+    assert (code, out, err) == (0, f"token_id={content['token_id']} replaces={old} output={again}\n", "")
+    assert stat.S_IMODE(again.stat().st_mode) == 0o600
+    assert (content["application"], content["namespace"], content["environment"]) == ("a", "n", "e")
+    lines = [json.loads(line) for line in run(migrated, "admin", "token", "list", "--json")[1].splitlines()]
+    ends = {line["token_id"]: line["expires_at"] for line in lines}
+    assert (ends[old] is not None, ends[content["token_id"]]) == (True, None)
+    assert run(migrated, "admin", "token", "revoke", old)[:2] == (0, f"token_id={old} revoked=true\n")
+    assert run(migrated, "admin", "token", "rotate", old, "--output", str(migrated / "x.json"))[0] == 4
+    assert run(migrated, "admin", "token", "revoke", "0" * 16)[0] == 5
+    assert not (migrated / "x.json").exists()
+
+
+def test_applications_and_namespaces_are_made_once(migrated: Path) -> None:
+    code, out, _ = run(migrated, "admin", "application", "create", "payer")
+    assert code == 0
+    assert re.fullmatch(r"application=payer application_id=[0-9a-f]{32}\n", out)
+    assert run(migrated, "admin", "application", "create", "payer")[0] == 4
+    code, out, _ = run(migrated, "admin", "namespace", "create", "--application", "payer", "its")
+    assert code == 0
+    assert re.fullmatch(r"namespace=its namespace_id=[0-9a-f]{32} application=payer\n", out)
+    assert run(migrated, "admin", "namespace", "create", "--application", "nobody", "other")[0] == 5
