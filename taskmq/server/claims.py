@@ -58,6 +58,8 @@ class Claim:
     room: Callable[[], int]
     future: asyncio.Future[list[Delivery]] = field(default_factory=asyncio.Future)
     found: Reserved | None = None
+    given_up: bool = False
+    """Its worker was told that the store does not answer; what the statement takes all the same goes back."""
 
 
 class Claims:
@@ -182,8 +184,10 @@ class Claims:
         """One claim's statement, and what the pool makes of its answer."""
         started = time.monotonic()
         try:
-            found = await self._node.on("claims", self._reserve, claim, max(1, claim.room()))
+            room = max(1, claim.room())
+            found = await self._node.on_behalf(claim.environment, "claims", self._reserve, claim, room)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
+            claim.given_up = True
             failed = self._claims.get(request)
             actions = self.pool.fail(time.monotonic(), request, error)
             if failed is not None and not failed.future.done():
@@ -208,7 +212,8 @@ class Claims:
         self._poll()
 
     def _reserve(self, claim: Claim, room: int) -> Reserved:
-        return self._node.stores.of(claim.environment).reserve(
+        store = self._node.stores.of(claim.environment)
+        found = store.reserve(
             Reserve(
                 queues=claim.queues,
                 limit=room,
@@ -219,6 +224,9 @@ class Claims:
                 reservation=True,
             )
         )
+        if claim.given_up and found.deliveries:
+            store.steps(claim.session, [HandBack(delivery.id, delivery.epoch) for delivery in found.deliveries])
+        return found
 
     def _expect(self, claim: Claim, found: Reserved) -> None:
         """Look again when something falls due."""
@@ -248,7 +256,7 @@ class Claims:
         steps = [HandBack(delivery.id, delivery.epoch) for delivery in deliveries]
         store = self._node.stores.of(claim.environment)
         try:
-            await self._node.on("steps", store.steps, claim.session, steps)
+            await self._node.on_behalf(claim.environment, "steps", store.steps, claim.session, steps)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             log.warning("claimed tasks could not be handed back; their reservation ends: %s", error)
             return

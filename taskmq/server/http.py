@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -30,6 +30,8 @@ from taskmq.wire import strict
 if TYPE_CHECKING:
     from taskmq.server.node import Node
 
+P = ParamSpec("P")
+T = TypeVar("T")
 log = logging.getLogger("taskmq.server")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
@@ -54,6 +56,10 @@ class Call:
     fields: dict[str, Any]
     """The body as it was sent, decoded: for the digest."""
     headers: Mapping[bytes, bytes]
+
+    async def on_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work for the caller."""
+        return await self.node.on_behalf(self.identity.environment_id, "http", work, *args, **kwargs)
 
     def header(self, name: bytes) -> str | None:
         """A header's value."""

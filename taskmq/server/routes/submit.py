@@ -36,7 +36,7 @@ async def submit(call: Call) -> Reply:
     key = check_header_key(call.header(b"idempotency-key"))
     check_twins(body)
     queue = await queue_of(call, body, SUBMIT)
-    return await call.node.on("http", _submit, call, queue, key)
+    return await call.on_thread(_submit, call, queue, key)
 
 
 def _submit(call: Call, queue: QueueRecord, key: str) -> Reply:

@@ -350,10 +350,13 @@ class Connection:
         wanted = steps.wishes(session, items, progress)
         reserve = self.node.settings.reserve_ms * 1000
         try:
-            kept, now = await self.node.on("vital", steps.keep, store, session.session_id, wanted, reserve)
+            environment = session.environment_id
+            kept, now = await self.node.on_behalf(
+                environment, "vital", steps.keep, store, session.session_id, wanted, reserve
+            )
             fields, late = steps.renewed(session, wanted, kept, now)
             if late:
-                await self.node.on("steps", store.steps, session.session_id, late)
+                await self.node.on_behalf(environment, "steps", store.steps, session.session_id, late)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             self.fail(ref, error)
             return

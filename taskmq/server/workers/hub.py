@@ -121,7 +121,7 @@ class Hub:
             session.session_id = known.session_id
             self._supersede(known.session_id)
             resumed, lost = await self._resume(session, wanted)
-        await self.node.on("http", self._put, session, hello, known)
+        await self.node.on_behalf(session.environment_id, "http", self._put, session, hello, known)
         session.connection = connection
         self.sessions[session.session_id] = session
         connection.session = session
@@ -202,13 +202,15 @@ class Hub:
             kept = [by_token[token] for token in listed if token in by_token]
             return kept, {h.task_id: self._remembered(session, h) for h in kept}
 
-        kept, remembered = await self.node.on("steps", work)
+        environment = session.environment_id
+        kept, remembered = await self.node.on_behalf(environment, "steps", work)
         for h in kept:
             session.held[h.task_id, h.epoch] = remembered[h.task_id]
         items = [messages.Item(h.task_id, h.epoch) for h in kept]
         keeps = steps.wishes(session, items, {})
         reserve = self.node.settings.reserve_ms * 1000
-        results, now = await self.node.on("vital", steps.keep, store, session.session_id, keeps, reserve)
+        keeping = (store, session.session_id, keeps, reserve)
+        results, now = await self.node.on_behalf(environment, "vital", steps.keep, *keeping)
         resumed = []
         for h, result in zip(kept, results, strict=True):
             if result.lease_until is None or result.over is not None:
@@ -277,7 +279,8 @@ class Hub:
         if reserved:
             work = [HandBack(*token) for token in reserved]
             with contextlib.suppress(TaskMQError, TimeoutError, RuntimeError):
-                await self.node.on("steps", store.steps, session.session_id, work)
+                environment = session.environment_id
+                await self.node.on_behalf(environment, "steps", store.steps, session.session_id, work)
             for token in reserved:
                 held = session.held.get(token)
                 if held is not None and not held.started:
