@@ -28,6 +28,8 @@ from urllib.parse import quote
 
 import pytest
 
+from taskmq.testing.guarded import GuardedProcess
+
 Kind = Literal["postgresql", "postgresql-new"]
 
 PATIENCE = 60.0
@@ -117,8 +119,8 @@ class PostgresServer:
 
     # ── life ──
 
-    def start(self) -> None:
-        """Start it, and return when it answers."""
+    def start(self, *, largest_file: int | None = None) -> None:
+        """Start it, and return when it answers. ``largest_file``: bytes; behind it a disk is as good as full."""
         log = Path(self.folder) / "log"
         settings = {
             "listen_addresses": "",
@@ -129,8 +131,10 @@ class PostgresServer:
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), "-D", self._data, *words],
+            limit = [] if largest_file is None else ["prlimit", f"--fsize={largest_file}"]
+            self._process = GuardedProcess(
+                [*limit, str(self._programs / "postgres"), "-D", self._data, *words],
+                self.folder,
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
@@ -227,11 +231,15 @@ class PostgresServer:
                 connection.execute(f"DELETE FROM {name}")
             connection.execute("SELECT setval('taskmq_seq', 1, false)")
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def numbers(self, count: int) -> str:
+        """A table ``s`` with the numbers ``n`` from 1."""
+        return f"generate_series(1, {count}) AS s(n)"
+
+    def execute(self, statement: str, place: str = "public") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser; its rows, if it has any."""
         import psycopg
 
-        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+        with psycopg.connect(self.dsn(), autocommit=True, options=f"-csearch_path={place}") as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 

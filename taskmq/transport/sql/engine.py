@@ -40,45 +40,36 @@ from taskmq.transport.sql.rows import (
     TaskRow,
     TaskUpdate,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 
 T = TypeVar("T")
-
-
-class Unlocked(Protocol):
-    """The part of a transaction that meets nobody: see publish.py."""
-
-    def look_at_queues(self, names: Sequence[str], ids: Sequence[str]) -> tuple[list[QueueRow], set[str]]:
-        """Read queues without locking them, and which of these task ids are known.
-
-        Nobody deletes the queues before the end of the transaction.
-        """
-        ...
-
-    def append_tasks(self, rows: Sequence[NewTask]) -> None:
-        """Store new tasks that get their seq now, whatever is in the rows."""
-        ...
-
-    def add_deltas(self, rows: Sequence[CountRow]) -> None:
-        """Add to the counts of queues that are not locked; meets nobody."""
-        ...
 
 
 class Session(Protocol):
     """One transaction: the engine's statements by name. Lists may be empty; then nothing is sent."""
 
     namespace: str
+    batch: int
+    """Most tasks that one verb promotes, reaps or expires in a queue."""
     shared: bool
     """Whether other transactions write at the same time; where they cannot, the transaction is the lock."""
     unlocked: Unlocked | None
     """How to publish without locking a queue, where that gains anything."""
+    short: Short | None
+    """How to claim and settle in one exchange, where there are exchanges."""
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         """Lock these queues, in id order, creating those that are new.
 
-        ``look``: so many heads of their lines are about to be read; an engine may bring them in the same exchange.
+        ``look``: so many heads of their lines are about to be read, and ``seqs`` are the tasks that are about to be
+        asked for with a lock; an engine may bring them in the same exchange.
         """
+        ...
+
+    def lock_later(self, names: Sequence[str]) -> None:
+        """Lock those of these queues that exist, before the next statement."""
         ...
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
@@ -161,7 +152,7 @@ class Session(Protocol):
         """What is due, in order of (due_at, seq)."""
         ...
 
-    def next_due(self, names: Sequence[str], now: int) -> int | None:
+    def next_due(self, names: Sequence[str], now: int) -> Promise[int | None]:
         """When the next task, blocked flow or lease of these queues falls due, or a rate lets the next task start."""
         ...
 
@@ -169,12 +160,14 @@ class Session(Protocol):
         """Due tasks enter their lines, or are parked."""
         ...
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
-        """Mark (seq, run_lane) as running in this order; returns them in the same order."""
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> Promise[list[ClaimedTask]]:
+        """Mark (seq, run_lane) as running in this order; gives them in any order."""
         ...
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
-        """Tasks of this namespace by seq, in any state."""
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        """Tasks of this namespace by seq, in any state. ``lock``: nobody takes them away before the end (short.py)."""
         ...
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
@@ -182,7 +175,10 @@ class Session(Protocol):
         ...
 
     def ended_leases(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
-        """Running tasks whose lease is over, in order of (lease end, seq); those that end together stay together."""
+        """Running tasks whose lease is over, in order of (lease end, seq); those that end together stay together.
+
+        They are locked; what somebody else has locked is left out, for it ends just now (short.py).
+        """
         ...
 
     def first_in_hands(self, queue_id: int, batches: Sequence[int]) -> list[int]:
@@ -325,8 +321,8 @@ class Session(Protocol):
         """Delete these ended tasks; returns those that this transaction deleted."""
         ...
 
-    def delete_old_keys(self, now: int, limit: int) -> None:
-        """Delete keys whose own time is over."""
+    def delete_old_keys(self, now: int, limit: int) -> int:
+        """Delete keys whose own time is over; how many."""
         ...
 
     def delete_old_workers(self, now: int) -> None:
@@ -398,6 +394,16 @@ class Engine(Protocol):
     clock: Clock
     """The store's clock."""
 
+    @property
+    def batch(self) -> int:
+        """That of its sessions."""
+        ...
+
+    @property
+    def short(self) -> bool:
+        """Whether its sessions know the short way."""
+        ...
+
     def write(self, work: Callable[[Session], T], *, vital: bool = False) -> T:
         """Run ``work`` in a transaction; returns when it is committed. It may be run again after a conflict.
 
@@ -418,7 +424,10 @@ class Engine(Protocol):
         ...
 
     def signal(self, queues: Iterable[str] | None = None) -> None:
-        """Say that this process has committed what may make tasks of these queues (None: of any) claimable."""
+        """Say that this process has committed what may make tasks of these queues (None: of any) claimable.
+
+        No queues: tasks have ended, which makes none claimable.
+        """
         ...
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:

@@ -7,12 +7,12 @@ for:
 ``statements``   quick changes of the catalogue, all of them and the new version number in one transaction. They wait
                  for their locks a second at most – whoever waits behind a waiting ALTER TABLE stands still, too – and
                  are tried again when they did not get them.
-``batches``      statements that fill in what the change needs, a bounded number of rows at a time and a transaction
-                 each, repeated until one finds nothing more to do.
+``fills``        what the change needs in rows that are there already, a bounded number of them at a time and a
+                 transaction each, along the primary key.
 ``alone``        what must not be in a transaction: CREATE INDEX CONCURRENTLY. Each may be run again: it names what it
                  makes IF NOT EXISTS, and what is left of a failed one is dropped first.
 
-So a step may be interrupted anywhere and run again. Its order is statements, batches, alone; the version is written at
+So a step may be interrupted anywhere and run again. Its order is statements, fills, alone; the version is written at
 the end, when all is there that the new version needs.
 
 Alembic was weighed and left out: what is needed of it is a version number and a list of statements; batches and
@@ -22,12 +22,52 @@ be needed in every installation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from taskmq.errors import ConfigError, TransportError
 from taskmq.transport.base import SchemaStatus
+
+LOCK = 1.0
+"""Seconds that a change waits for a table, and everybody else behind it."""
+TRIES = 60
+PAGE = 1000
+"""Rows that are filled in by one transaction: those who want them wait for some hundredths of a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values ascend from above ``start``.
+
+    What old workers add meanwhile must get its value from a default, a trigger or the reader.
+    """
+
+    table: str
+    assignments: str
+    missing: str
+    key: str = "seq"
+    start: int | str = 0
+
+    def pages(self, ask: Callable[[str], Any]) -> Iterator[str]:
+        """Conditions, each of a page of rows that are to be filled in. ``ask``: the first value of a question.
+
+        What comes into the table meanwhile is left out, else this would never end.
+        """
+        after: int | str = self.start
+        end = ask(f"SELECT max({self.key}) FROM {self.table}")
+        while end is not None:
+            rows = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(end)}"
+            page = f"SELECT {self.key} AS k FROM {self.table} WHERE {rows} ORDER BY {self.key} LIMIT {PAGE}"
+            last = ask(f"SELECT max(k) FROM ({page}) page")
+            if last is None:
+                return
+            yield f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)} AND {self.missing}"
+            after = last
+
+
+def _literal(value: int | str) -> str:
+    return str(value) if isinstance(value, int) else f"'{value}'"  # ids and numbers, made by ourselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +77,7 @@ class Step:
     version: int
     title: str
     statements: tuple[str, ...] = ()
-    batches: tuple[str, ...] = ()
+    fills: tuple[Fill, ...] = ()
     alone: tuple[str, ...] = ()
     back: tuple[str, ...] | None = None
 
@@ -72,8 +112,8 @@ class Hands(Protocol):
         """Run these in one transaction, patiently."""
         ...
 
-    def batch(self, statement: str) -> int:
-        """Run this in a transaction; how many rows it changed."""
+    def fill(self, fill: Fill) -> None:
+        """Fill in page by page, a transaction each."""
         ...
 
     def alone(self, statement: str) -> None:
@@ -116,9 +156,8 @@ class Migrator:
         for step in self._plan.above(found):
             if step.statements:
                 self._hands.together(step.statements)
-            for statement in step.batches:
-                while self._hands.batch(statement):
-                    pass
+            for fill in step.fills:
+                self._hands.fill(fill)
             for statement in step.alone:
                 self._hands.alone(statement)
             self._hands.together([_replace_version(step.version)])
@@ -148,8 +187,11 @@ class Migrator:
         script: list[str] = []
         for step in self._plan.above(found):
             script += [f"-- {step.version}: {step.title}", *step.statements]
-            script += [f"{statement} -- repeat until it changes no row" for statement in step.batches]
-            script += [f"{statement} -- outside of a transaction" for statement in step.alone]
+            for fill in step.fills:
+                script.append(f"-- along {fill.key}, some thousand rows at a time:")
+                script.append(f"UPDATE {fill.table} SET {fill.assignments} WHERE {fill.missing}")
+            for statement in step.alone:
+                script += ["-- outside of a transaction:", statement]
             script.append(_replace_version(step.version))
         return script
 

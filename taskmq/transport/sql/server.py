@@ -21,6 +21,7 @@ from taskmq.clock import Clock
 from taskmq.errors import OutcomeUnknown, TaskMQError, TransportError
 from taskmq.transport.base import Capabilities
 from taskmq.transport.sql.clock import ServerClock
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.fragments import UNFINISHED, claimable
 from taskmq.transport.sql.pool import Closable, Pool
@@ -59,9 +60,11 @@ class ServerEngine(ABC, Generic[C]):
 
     name: str
     capabilities = Capabilities(durable=True, shared=True)
+    batch: ClassVar[int] = SHARED_BATCH
+    short: ClassVar[bool] = False
     words: ClassVar[Words]
     next_due: ClassVar[str]
-    error: ClassVar[type[Exception]]
+    error: type[Exception]
     """The root of the driver's errors."""
 
     def __init__(self, where: str, namespace: str, size: int, patience: float) -> None:

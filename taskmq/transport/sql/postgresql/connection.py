@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -15,9 +15,10 @@ from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.errors import lost, map_errors, may_run_again, refused, translate
+from taskmq.transport.sql.postgresql.exchange import Exchanger, Line, Sent
 from taskmq.transport.sql.postgresql.guest import GuestSession, within
 from taskmq.transport.sql.postgresql.listener import Herald, Listener, channel
-from taskmq.transport.sql.postgresql.session import Connection, PgSession
+from taskmq.transport.sql.postgresql.session import PgSession
 from taskmq.transport.sql.postgresql.settings import PLANS, Settings
 from taskmq.transport.sql.postgresql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine
@@ -25,6 +26,7 @@ from taskmq.transport.sql.transport import SqlTransport
 from taskmq.transport.sql.words import Words
 
 T = TypeVar("T")
+K = TypeVar("K", bound=psycopg.Connection[Any])
 
 LISTENED, POLLED = 1.0, 0.05
 """Seconds between an idle worker's looks: while the server passes notices on, and where it does not."""
@@ -40,13 +42,14 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
-class PgEngine(ServerEngine[Connection]):
+class PgEngine(ServerEngine[Line]):
     """A PostgreSQL database, with a listener beside the other connections."""
 
     name = "postgresql"
+    short: ClassVar[bool] = True
     words: ClassVar[Words] = WORDS
     next_due: ClassVar[str] = NEXT_DUE
-    error: ClassVar[type[Exception]] = psycopg.Error
+    error: type[Exception] = psycopg.Error
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         self.settings = settings
@@ -62,34 +65,30 @@ class PgEngine(ServerEngine[Connection]):
 
     # ── the driver ──
 
-    def _connect(self) -> Connection:
-        parameters: dict[str, Any] = dict(self.settings.parameters)
-        parameters.setdefault("application_name", "taskmq")
-        parameters.setdefault("connect_timeout", 10)
-        if self.settings.prepared:
-            options = " ".join(f"-c {name}={value}" for name, value in {**PLANS, **SESSION}.items())
-            parameters["options"] = f"{parameters.get('options', '')} {options}".strip()
-        try:
-            connection = psycopg.connect(**parameters, autocommit=True)
-        except psycopg.Error as error:
-            raise refused(error, self.settings.where) from error
+    def _connect(self) -> Line:
+        options = {**PLANS, **SESSION} if self.settings.prepared else {}
+        connection = plain_connection(self.settings, Line, options)
         connection.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one plan a statement
-        connection.prepare_threshold = 0 if self.settings.prepared else None
+        if self.settings.prepared:
+            connection.prepare_threshold = 0
+        connection.exchanger = Exchanger(connection, self.settings.prepared)
         return connection
 
-    def _transaction(self, connection: Connection) -> PgSession:
+    def _transaction(self, connection: Line) -> PgSession:
         return PgSession(connection, self.namespace, self._begin)
 
-    def _rows(self, connection: Connection, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
-        return connection.execute(statement, parameters).fetchall()
+    def _rows(self, connection: Line, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
+        sent = Sent(statement, parameters)
+        connection.exchanger.run([sent])
+        return sent.rows
 
-    def _usable(self, connection: Connection) -> bool:
+    def _usable(self, connection: Line) -> bool:
         return not connection.closed and connection.info.transaction_status == _IDLE
 
-    def _undo(self, connection: Connection) -> None:
+    def _undo(self, connection: Line) -> None:
         try:
             if connection.info.transaction_status != _IDLE:
-                connection.execute("ROLLBACK")
+                connection.exchanger.run([Sent("ROLLBACK", ())])  # psycopg's own forgets all that was prepared
         except psycopg.Error:
             connection.close()
 
@@ -127,7 +126,7 @@ class PgEngine(ServerEngine[Connection]):
 
     def _notify(self, name: str, payload: str) -> None:
         with self._vital.connection() as connection:
-            connection.execute("SELECT pg_notify(%s, %s)", (name, payload))
+            connection.exchanger.run([Sent("SELECT pg_notify(%s, %s)", (name, payload))])
 
     def _pause(self) -> float:
         return LISTENED if self._listener is not None and self._listener.hears else POLLED
@@ -136,7 +135,9 @@ class PgEngine(ServerEngine[Connection]):
         """Wake this process's waiters now and others' soon."""
         names = None if queues is None else list(queues)
         super().signal(names)
-        if self._herald is not None:
+        if self._herald is not None and names == []:
+            self._herald.tell_ended()
+        elif self._herald is not None:
             self._herald.tell(names)
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:
@@ -168,6 +169,30 @@ class PgEngine(ServerEngine[Connection]):
 
         with self._reader() as connection:
             return checkup(connection, self.settings, self.namespace)
+
+
+def plain_connection(settings: Settings, kind: type[K], options: Mapping[str, str] | None = None) -> K:
+    """A connection in autocommit as the URL describes it, with these settings of its session."""
+    parameters: dict[str, Any] = dict(settings.parameters)
+    parameters.setdefault("application_name", "taskmq")
+    parameters.setdefault("connect_timeout", 10)
+    parameters["client_encoding"] = "UTF8"
+    if options:
+        more = " ".join(f"-c {name}={value}" for name, value in options.items())
+        parameters["options"] = f"{parameters.get('options', '')} {more}".strip()
+    try:
+        connection = kind.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        raise refused(error, settings.where) from error
+    if not settings.prepared:
+        connection.prepare_threshold = None
+    return connection
+
+
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a pooler is in between: the server's session is not the one that was opened."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
 
 
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:
