@@ -54,7 +54,7 @@ class Execution:
 
     def __init__(self, task: Dispatched, say: Callable[[dict[str, Any]], object]) -> None:
         self.task = task
-        self.lease_lost = False
+        self._lost = False
         self._cancelled = threading.Event()
         self._say = say
         self._progressed = 0.0
@@ -69,11 +69,16 @@ class Execution:
     @property
     def cancelled(self) -> bool:
         """Whether it should stop: somebody asked for it, its time is over, or its lease is."""
-        return self._cancelled.is_set() or time.monotonic() > self.until
+        return self._cancelled.is_set() or self.lease_lost
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else may be running it by now: what it does to the world may be done twice."""
+        return self._lost or time.monotonic() > self.until
 
     def cancel(self, *, lost: bool = False) -> None:
         """Tell the handler to stop."""
-        self.lease_lost = self.lease_lost or lost
+        self._lost = self._lost or lost
         self._cancelled.set()
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:

@@ -167,7 +167,7 @@ def test_a_worker_keeps_its_session_over_a_broken_line(own: Running) -> None:
         with worker:
             task = api.submit_task("a", queue="initial", handler="slow")
             assert running.wait(10)
-            link = worker._socket
+            link = worker._link.socket
             assert link is not None
             link.close_socket()
             go_on.set()

@@ -113,6 +113,8 @@ def test_bad_bodies_are_refused_with_their_place(server: Running, body: Any, fie
     status, code, where = error(post(server, body, "bad"))
     assert (status, code) == (400, "INVALID_ARGUMENT")
     assert where == field
+    queue = server.http.get("/v1/queues", params={"name": "initial"}).json()["data"]["items"][0]["queue_id"]
+    assert server.store.keyed(queue, ["bad"]) == {}
 
 
 def test_sixty_four_levels_and_a_4300_digit_integer_pass(own: Running) -> None:

@@ -30,12 +30,17 @@ def find(connection: Connection, session_ids: Sequence[str]) -> list[SessionReco
     return [SessionRecord(**{**row, "info": msgspec.json.decode(row["info"])}) for row in rows]
 
 
-def put(connection: Connection, record: SessionRecord) -> None:
-    """Write a session, new or resumed."""
+def put(connection: Connection, record: SessionRecord, *, new: bool) -> None:
+    """Write a session, new or resumed.
+
+    Not an update that becomes an insert where nothing is found: on MariaDB two of these, side by side, would each lock
+    the gap that the other one needs.
+    """
     values = msgspec.structs.asdict(record) | {"info": msgspec.json.encode(record.info).decode()}
-    where = sessions.c.session_id == record.session_id
-    if not connection.execute(update(sessions).where(where).values(**values)).rowcount:
+    if new:
         connection.execute(insert(sessions).values(**values))
+    else:
+        connection.execute(update(sessions).where(sessions.c.session_id == record.session_id).values(**values))
 
 
 def seen(connection: Connection, session_ids: Sequence[str], now: int) -> None:

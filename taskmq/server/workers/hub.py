@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -35,7 +35,7 @@ log = logging.getLogger("taskmq.server")
 TICK = 0.25
 SEEN_EVERY = 5.0
 """Seconds between two notes in the database of which sessions are alive, and whether another node has taken one."""
-TOKENS_EVERY = 2.0
+TOKENS_EVERY = 1.5
 """Seconds between two looks whether tokens still hold."""
 AWAY = 120.0
 """Seconds for which a session without a connection is remembered here; the database remembers it for days."""
@@ -121,7 +121,7 @@ class Hub:
             session.session_id = known.session_id
             self._supersede(known.session_id)
             resumed, lost = await self._resume(session, wanted)
-        await self.node.on("http", self._put, session, hello, known)
+        await self.node.on_behalf(session.environment_id, "http", self._put, session, hello, known)
         session.connection = connection
         self.sessions[session.session_id] = session
         connection.session = session
@@ -178,8 +178,9 @@ class Hub:
             connected_at=now if known is None else known.connected_at,
             last_seen_at=now,
         )
+        self.node.stores.of(session.environment_id)  # opened here, or the loop would have to wait for it
         with self.node.database.write() as connection:
-            session_rows.put(connection, record)
+            session_rows.put(connection, record, new=known is None)
         self.node.know_workers([record])
 
     async def _resume(
@@ -201,13 +202,15 @@ class Hub:
             kept = [by_token[token] for token in listed if token in by_token]
             return kept, {h.task_id: self._remembered(session, h) for h in kept}
 
-        kept, remembered = await self.node.on("steps", work)
+        environment = session.environment_id
+        kept, remembered = await self.node.on_behalf(environment, "steps", work)
         for h in kept:
             session.held[h.task_id, h.epoch] = remembered[h.task_id]
         items = [messages.Item(h.task_id, h.epoch) for h in kept]
         keeps = steps.wishes(session, items, {})
         reserve = self.node.settings.reserve_ms * 1000
-        results, now = await self.node.on("vital", steps.keep, store, session.session_id, keeps, reserve)
+        keeping = (store, session.session_id, keeps, reserve)
+        results, now = await self.node.on_behalf(environment, "vital", steps.keep, *keeping)
         resumed = []
         for h, result in zip(kept, results, strict=True):
             if result.lease_until is None or result.over is not None:
@@ -246,9 +249,15 @@ class Hub:
         if session is not None and session.connection is not None:
             session.connection.say({"type": "cancel", "task_id": task_id, "epoch": epoch, "reason": reason})
 
-    def freed(self, session: Session, work: Sequence[object]) -> None:
-        """Something left the session's hands: others may go on, and a drain may be complete."""
-        self.node.claims.wake_all(session.environment_id)
+    def freed(self, session: Session, queues: Collection[str] | None) -> None:
+        """Something left the session's hands: others may go on in these queues, and a drain may be complete.
+
+        ``queues`` None: nobody knows where.
+        """
+        if queues is None:
+            self.node.claims.wake_all(session.environment_id)
+        elif queues:
+            self.node.claims.wake(session.environment_id, *queues)
         self._check_drained(session)
 
     def _check_drained(self, session: Session) -> None:
@@ -270,12 +279,13 @@ class Hub:
         if reserved:
             work = [HandBack(*token) for token in reserved]
             with contextlib.suppress(TaskMQError, TimeoutError, RuntimeError):
-                await self.node.on("steps", store.steps, session.session_id, work)
+                environment = session.environment_id
+                await self.node.on_behalf(environment, "steps", store.steps, session.session_id, work)
             for token in reserved:
                 held = session.held.get(token)
                 if held is not None and not held.started:
                     session.drop(token)
-        self.freed(session, reserved)
+        self.freed(session, None if reserved else ())
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
@@ -311,14 +321,14 @@ class Hub:
     def _look_at(self, connection: Connection, now: float) -> None:
         settings, session = self.node.settings, connection.session
         if session is None:
-            if now - connection.opened > settings.hello_timeout:
+            if not connection.greeted and now - connection.opened > settings.hello_timeout:
                 connection.close(1008, "HELLO_TIMEOUT")
         elif connection.drained_at is not None:
             if now - connection.drained_at > DRAINED_LINGERS:
                 connection.close(1000, "DRAINED")
         elif now - connection.heard > settings.heartbeat_timeout:
             connection.close(1008, "HEARTBEAT_TIMEOUT")
-        if connection.stalled(now, settings.write_stall):
+        if connection.outbound.stalled(now, settings.write_stall):
             connection.close(1008, "SLOW_CONSUMER")
         if session is not None:
             session.room()

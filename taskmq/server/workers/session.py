@@ -42,6 +42,8 @@ class HeldTask:
     timeout: int | None = None
     retry: RetryWire | None = None
     progressed: float = 0.0
+    bound: bool = True
+    """Its end may let others go: it stands in a partition or has a resource key; or it is not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +80,7 @@ class Session:
         """A delivery is about to be sent."""
         held = held_of(delivery.body, delivery.queue, queue_lease, reserve)
         held.attempt = delivery.attempt
+        held.bound = delivery.partition is not None or delivery.limit_key is not None
         self.held[delivery.id, delivery.epoch] = held
         return held
 

@@ -29,7 +29,19 @@ from taskmq.server.views import MAX_MESSAGE, MAX_TRACEBACK, MAX_TYPE, cut, cut_f
 from taskmq.server.workers.messages import FinishItem, Item
 from taskmq.server.workers.session import HeldTask, Session, policy_of, until_of
 from taskmq.state import Progress, TaskInfo, TaskState
-from taskmq.transport.serving import Begin, Begun, End, Ended, HandBack, Keep, Kept, Refusal, ServingStore, StepResult
+from taskmq.transport.serving import (
+    Begin,
+    Begun,
+    End,
+    Ended,
+    Forfeit,
+    HandBack,
+    Keep,
+    Kept,
+    Refusal,
+    ServingStore,
+    StepResult,
+)
 from taskmq.wire import strict
 from taskmq.wire.times import format_time
 
@@ -37,8 +49,10 @@ if TYPE_CHECKING:
     from taskmq.server.node import Node
 
 DEFAULT_LEASE = 30_000_000
+LOST = Refusal("lost")
+SUCCEEDED, FAILED = TaskState.SUCCEEDED, TaskState.FAILED
 LONGEST_RESERVATION = 60_000_000
-Step = Begin | End | HandBack
+Step = Begin | End | HandBack | Forfeit
 Reply = dict[str, Any]
 
 
@@ -52,7 +66,7 @@ def begin(session: Session, item: Item) -> Begin:
 
 def end(session: Session, item: FinishItem, max_result: int) -> End:
     """The store's step of a finish; raises ApiError where the result is too large or too deep."""
-    result = strict.dumps(item.result)
+    result = strict.pack(item.result)
     if len(result) > max_result:
         raise too_large("result", max_result, "result")
     try:
@@ -106,16 +120,34 @@ def retry_timeout(item: Keep, held: HeldTask | None) -> End:
 # ── answers ──
 
 
-def run(store: ServingStore, session_id: str, steps: Sequence[Step]) -> list[tuple[StepResult, TaskInfo | None]]:
-    """Do the steps; beside a finish that lost its lease, the task as it is, to tell a repetition. Blocking."""
-    results = store.steps(session_id, steps)
-    late = [
-        step.task_id
-        for step, result in zip(steps, results, strict=True)
-        if isinstance(step, End) and isinstance(result, Refusal) and result.why == "lost"
-    ]
+def run(
+    store: ServingStore, calls: Sequence[tuple[str, Sequence[Step]]]
+) -> list[list[tuple[StepResult, TaskInfo | None]]]:
+    """Do the steps of several sessions; beside a finish that lost its lease, the task as it is, to tell a repetition.
+
+    Blocking.
+    """
+    results = store.steps_of_all(calls)
+    pairs = [list(zip(steps, answers, strict=True)) for (_, steps), answers in zip(calls, results, strict=True)]
+    late = [step.task_id for answers in pairs for step, result in answers if isinstance(step, End) and result == LOST]
     infos = dict(zip(late, store.get(late), strict=True)) if late else {}
-    return [(result, infos.get(step.task_id)) for step, result in zip(steps, results, strict=True)]
+    return [[(result, infos.get(step.task_id)) for step, result in answers] for answers in pairs]
+
+
+def frees(node: Node, session: Session, step: Step, result: StepResult) -> bool:
+    """Whether something may be claimable now that was not before. Asked before the answer is made.
+
+    The end of a task that stood in no partition, had no key, and whose queue has no bound, makes room for nobody.
+    """
+    if isinstance(result, Begun):
+        return False
+    if not isinstance(step, End) or not isinstance(step.outcome, (Ack, Dead)) or not isinstance(result, Ended):
+        return True
+    held = session.held.get((step.task_id, step.epoch))
+    if held is None or held.bound or result.released:
+        return True
+    queue = node.remembered(session.environment_id, held.queue_id)
+    return queue is None or queue.settings.max_running is not None or result.state not in (SUCCEEDED, FAILED)
 
 
 def answer(node: Node, session: Session, step: Step, result: StepResult, info: TaskInfo | None) -> Reply:
