@@ -7,7 +7,8 @@ from typing import Any
 
 from taskmq.testing.servers import Kind, RedisServer, binary
 from taskmq.transport.base import Store
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.registry import open_store
 
 DEFAULT: Kind = "redis" if binary("redis") else "valkey"

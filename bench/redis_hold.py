@@ -24,7 +24,8 @@ from taskmq.queue import Limit
 from taskmq.testing.clock import FakeClock
 from taskmq.testing.servers import RedisServer
 from taskmq.transport.base import Maintain, Reserve, Store
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.registry import open_store
 
 LATER = 1000

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bench.common import BODY
 from taskmq.ids import new_id
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.settings import Settings
 
 _SCRIPT = re.compile(r"^var (\w+)Script = redis\.NewScript\(`(.*?)`\)", re.MULTILINE | re.DOTALL)
 QUEUE = "bench"

@@ -1,8 +1,13 @@
-"""What a settle is given: how one delivery ended. One class an outcome; the store does exactly what it says."""
+"""What a settle is given: how one delivery ended. One class an outcome; the store does exactly what it says.
+
+Reasons, errors and tracebacks may come from any exception in the world, and a settle that a store refuses would leave
+the task running: so what is no text everywhere – a lone surrogate, a NUL on PostgreSQL – becomes a question mark.
+"""
 
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import force_setattr
 
 
 class Ack(msgspec.Struct, frozen=True, tag="ack"):
@@ -21,6 +26,9 @@ class Retry(msgspec.Struct, frozen=True, tag="retry"):
     error: str | None = None
     traceback: str | None = None
     partition: bool = False
+
+    def __post_init__(self) -> None:
+        _make_storable(self, "error", "traceback")
 
 
 class Defer(msgspec.Struct, frozen=True, tag="defer"):
@@ -44,5 +52,20 @@ class Dead(msgspec.Struct, frozen=True, tag="dead"):
     error: str | None = None
     traceback: str | None = None
 
+    def __post_init__(self) -> None:
+        _make_storable(self, "reason", "error", "traceback")
+
 
 Outcome = Ack | Retry | Defer | Yield | Dead
+
+
+def _make_storable(outcome: Retry | Dead, *fields: str) -> None:
+    for field in fields:
+        text = getattr(outcome, field)
+        if text is not None:
+            force_setattr(outcome, field, storable(text))
+
+
+def storable(text: str) -> str:
+    """Text that every store takes."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")

@@ -15,7 +15,8 @@ from taskmq.testing.servers import Kind, redis_server
 from taskmq.testing.sql_servers import Kind as SqlKind
 from taskmq.testing.sql_servers import postgres_server
 from taskmq.transport.base import Store
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.registry import open_store
 
 Factory = Callable[[FakeClock, Path], Store]

@@ -28,10 +28,10 @@ from taskmq.testing.servers import RedisServer
 from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store, Wait
 from taskmq.transport.group import Call
 from taskmq.transport.redis.cluster import RedisClusterTransport
-from taskmq.transport.redis.connection import Settings
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.nodes import Cluster, Step, slot_of
 from taskmq.transport.redis.scripts import script
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.registry import open_store
 
 QUEUES = tuple(f"q{number}" for number in range(12))

@@ -15,7 +15,7 @@ from taskmq.cli.exits import FAILED, USAGE, CliError
 from taskmq.errors import ConfigError, InvalidArgument, TaskMQError, TransportError
 
 UNREACHABLE, CONFLICT, MISSING = 3, 4, 5
-SQL = ("sqlite", "postgresql", "mysql", "mariadb")
+SQL = ("sqlite", "postgresql", "mysql", "mariadb", "mysql+mysqldb", "mariadb+mysqldb")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

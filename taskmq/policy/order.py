@@ -22,3 +22,8 @@ def sort_key(aging_us: int, priority: int, available_at: int, seq: int) -> tuple
     if aging_us:
         return (available_at - priority * aging_us, priority, seq)
     return (MAX_PRIORITY - priority, 0, seq)
+
+
+def priority_of(key: Key) -> int:
+    """The priority of the task that has this key; of both policies, for a queue's may have been changed meanwhile."""
+    return MAX_PRIORITY - key[0] if 0 <= key[0] <= MAX_PRIORITY else key[1]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from taskmq.testing.guarded import GuardedProcess
 from taskmq.testing.sql_servers import PATIENCE, SCHEMAS, missing
 
 _LATIN = "latin1"
@@ -56,15 +57,16 @@ class MariadbServer:
 
     # ── life ──
 
-    def start(self) -> None:
-        """Start it, and return when it answers."""
+    def start(self, *options: str) -> None:
+        """Start it with these options, too, and return when it answers."""
         log = Path(self.folder) / "log"
         settings = [f"--socket={self.socket}", f"--pid-file={self.folder}/pid", "--skip-networking"]
         settings += ["--innodb-flush-log-at-trx-commit=1", "--max-connections=300", "--innodb-buffer-pool-size=64M"]
         settings += [f"--character-set-server={_LATIN}", f"--collation-server={_LATIN}_swedish_ci"]
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [self._program, *self._words, *settings],
+            self._process = GuardedProcess(
+                [self._program, *self._words, *settings, *options],
+                self.folder,
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from typing import Any
 
 from redis import Redis
 
+from taskmq.testing.guarded import GuardedProcess
 from taskmq.testing.servers import Kind, binary, missing
 
 SLOTS = 16384
@@ -29,10 +30,11 @@ NODE_TIMEOUT_MS = 1500
 
 
 class Node:
-    """One server of a cluster."""
+    """One server of a cluster. ``stays``: also when this process ends."""
 
-    def __init__(self, program: str, port: int, *options: str) -> None:
+    def __init__(self, program: str, port: int, *options: str, stays: bool = False) -> None:
         self.port = port
+        self._stays = stays
         self.folder = tempfile.mkdtemp(prefix="taskmq-node-")
         self._command = [
             *(program, "--port", str(port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", ""),
@@ -46,8 +48,11 @@ class Node:
     def start(self) -> None:
         """Start it, and return when it answers."""
         with (Path(self.folder) / "log").open("ab") as out:
-            self.process = subprocess.Popen(
-                self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            words: dict[str, Any] = {"stdout": out, "stderr": out, "stdin": subprocess.DEVNULL}
+            self.process: subprocess.Popen[bytes] = (
+                subprocess.Popen(self._command, start_new_session=True, **words)
+                if self._stays
+                else GuardedProcess(self._command, self.folder, **words)
             )
         wait_until(self._answers, f"{self._command[0]} does not start: {self.folder}/log")
 
@@ -91,7 +96,8 @@ class RedisCluster:
             missing(kind)
         self._owner = os.getpid()
         count = masters * (1 + replicas)
-        self.nodes = [Node(program, port, *options) for port in ports or [free_port() for _ in range(count)]]
+        places = ports or [free_port() for _ in range(count)]
+        self.nodes = [Node(program, port, *options, stays=ports is not None) for port in places]
         if ports is None:
             atexit.register(self.stop)
         self._join(masters)

@@ -20,6 +20,8 @@ from typing import Literal, NoReturn
 
 import pytest
 
+from taskmq.testing.guarded import GuardedProcess
+
 Kind = Literal["redis", "valkey"]
 
 PATIENCE = 20.0
@@ -71,7 +73,9 @@ class RedisServer:
         """Start it, and return when it answers."""
         log = Path(self._folder) / "log"
         with log.open("ab") as out:
-            self._process = subprocess.Popen(self._command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            self._process = GuardedProcess(
+                self._command, self._folder, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
         deadline = time.monotonic() + PATIENCE
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

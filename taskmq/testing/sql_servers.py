@@ -28,6 +28,8 @@ from urllib.parse import quote
 
 import pytest
 
+from taskmq.testing.guarded import GuardedProcess
+
 Kind = Literal["postgresql", "postgresql-new"]
 
 PATIENCE = 60.0
@@ -117,8 +119,8 @@ class PostgresServer:
 
     # ── life ──
 
-    def start(self) -> None:
-        """Start it, and return when it answers."""
+    def start(self, *, largest_file: int | None = None) -> None:
+        """Start it, and return when it answers. ``largest_file``: bytes; behind it a disk is as good as full."""
         log = Path(self.folder) / "log"
         settings = {
             "listen_addresses": "",
@@ -129,8 +131,10 @@ class PostgresServer:
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), "-D", self._data, *words],
+            limit = [] if largest_file is None else ["prlimit", f"--fsize={largest_file}"]
+            self._process = GuardedProcess(
+                [*limit, str(self._programs / "postgres"), "-D", self._data, *words],
+                self.folder,
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,

@@ -12,21 +12,22 @@ from taskmq.errors import ConfigError
 from taskmq.transport.base import Schema, Store
 from taskmq.urls import without_secrets
 
+_MYSQL = ("mysql", "mariadb", "mysql+mysqldb", "mariadb+mysqldb")
 _STORES = {
     "memory": "taskmq.transport.memory:open_url",
     "sqlite": "taskmq.transport.sql.sqlite.connection:open_url",
     "postgresql": "taskmq.transport.sql.postgresql.connection:open_url",
-    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.connection:open_url"),
+    **dict.fromkeys(_MYSQL, "taskmq.transport.sql.mysql.connection:open_url"),
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "taskmq.transport.redis.open:open_url"),
 }
 _SCHEMAS = {
     "postgresql": "taskmq.transport.sql.postgresql.migrate:open_migrator",
-    **dict.fromkeys(("mysql", "mariadb"), "taskmq.transport.sql.mysql.migrate:open_migrator"),
+    **dict.fromkeys(_MYSQL, "taskmq.transport.sql.mysql.migrate:open_migrator"),
 }
 _EXTRAS = {
     **dict.fromkeys(("redis", "rediss", "unix", "valkey"), "redis"),
     "postgresql": "postgres",
-    **dict.fromkeys(("mysql", "mariadb"), "mysql"),
+    **dict.fromkeys(_MYSQL, "mysql"),
     "amqp": "amqp",
     **dict.fromkeys(("http", "https"), "client"),
 }
@@ -42,7 +43,7 @@ def open_store(url: str, *, namespace: str = "default", clock: Clock | None = No
     scheme = urlsplit(url).scheme if isinstance(url, str) else ""
     factory = _STORES.get(scheme) or _entry_point(scheme)
     if factory is None:
-        known = ", ".join(f"{name}://" for name in sorted(_STORES))
+        known = ", ".join(f"{name}://" for name in sorted(_STORES) if "+" not in name)
         why = f"this version has no {scheme}:// store yet; it has" if scheme in _EXTRAS else "the scheme must be one of"
         raise ConfigError(f"no store for the URL {without_secrets(str(url))!r}: {why} {known}")
     return cast(Store, _imported(scheme, factory)(url, namespace=namespace, clock=clock))
@@ -56,7 +57,7 @@ def open_schema(url: str) -> Schema:
     scheme = urlsplit(url).scheme
     factory = _SCHEMAS.get(scheme)
     if factory is None:
-        known = ", ".join(f"{name}://" for name in sorted(_SCHEMAS))
+        known = ", ".join(f"{name}://" for name in sorted(_SCHEMAS) if "+" not in name)
         raise ConfigError(
             f"{without_secrets(url)!r} needs no migration: the store makes what it needs when it is opened; "
             f"only {known} is migrated"

@@ -27,7 +27,7 @@ from taskmq.message import Delivery
 from taskmq.outcome import Outcome
 from taskmq.policy.retry import Retry
 from taskmq.task import Task
-from taskmq.worker.failure import Interrupted, describe, storable, trace
+from taskmq.worker.failure import Interrupted, describe, trace
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -267,7 +267,7 @@ class Executor:
         if isinstance(signal, signals.RetryLater):
             return _again(attempt.delivery, signal.delay, describe(cause), trace(cause), partition=signal.partition)
         log.error("task %s (%s) is dead: %s", attempt.delivery.id, attempt.delivery.handler, signal.reason)
-        return outcome.Dead(storable(signal.reason), describe(cause), trace(cause))
+        return outcome.Dead(signal.reason, describe(cause), trace(cause))
 
     def _failure(self, attempt: Execution, error: BaseException, reason: str) -> Outcome:
         """By the retry policy. An interrupted one is always tried again: that it was stopped is not its fault."""

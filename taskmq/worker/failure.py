@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from types import TracebackType
 
+from taskmq.outcome import storable
+
 MAX_TEXT = 2000
 """Characters of the one line."""
 MAX_TRACEBACK = 8192
@@ -60,8 +62,3 @@ def _from_handler(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and str(frames.tb_frame.f_globals.get("__name__")).startswith(_OURS):
         frames = frames.tb_next
     return frames
-
-
-def storable(text: str) -> str:
-    """Text that every store takes: a lone surrogate becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()

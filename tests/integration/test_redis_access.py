@@ -17,8 +17,9 @@ from taskmq.message import Message
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, RedisServer, free_port, missing, old_binary
 from taskmq.transport.base import Find, Maintain, Publish, Store, Wait
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
 from taskmq.transport.redis.permission import WRITES
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.registry import open_store
 from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
 

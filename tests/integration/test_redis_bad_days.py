@@ -17,7 +17,7 @@ from taskmq.queue import Limit
 from taskmq.state import TaskState
 from taskmq.testing.servers import Kind, redis_server
 from taskmq.transport.base import Find, Maintain, Publish, Reserve, Settle, Settlement, Store
-from taskmq.transport.redis import connection
+from taskmq.transport.redis import exchange
 from taskmq.transport.redis.inprocess import Transaction
 from taskmq.transport.registry import open_store
 from tests.integration.redis_help import admin, everything, message, own_server, publish, work_off
@@ -61,7 +61,7 @@ def test_a_lost_answer_stays_unknown_when_the_second_try_finds_nobody(
     with own_server() as server:
         store = open_store(server.url(lua=lua))
         publish(store)
-        receive = connection.receive
+        receive = exchange.receive
 
         def lose(shown: str, used: Any, count: int) -> list[Any]:
             replies = receive(shown, used, count)
@@ -70,7 +70,7 @@ def test_a_lost_answer_stays_unknown_when_the_second_try_finds_nobody(
                 raise OutcomeUnknown("the answer was lost")
             return replies
 
-        monkeypatch.setattr(connection, "receive", lose)
+        monkeypatch.setattr(exchange, "receive", lose)
         with pytest.raises(OutcomeUnknown):
             publish(store)
         store.close()

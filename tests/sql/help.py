@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from taskmq.codec import Envelope, encode
 from taskmq.ids import new_id
@@ -25,11 +26,31 @@ def publish(store: Store, count: int = 1, queue: str = "q") -> list[Receipt]:
     return store.publish(Publish(messages=[message(queue) for _ in range(count)]))
 
 
+def publish_all(store: Store, *messages: Message) -> None:
+    store.publish(Publish(messages=messages))
+
+
+def churn(
+    store: Store,
+    rounds: int,
+    queue: str,
+    held: Sequence[Delivery] = (),
+    batch: int = 10,
+    partition: str | None = None,
+) -> None:
+    """Every verb of the hot path on a queue; ``held`` is settled first. Each round's partitions are new ones."""
+    if held:
+        acknowledge(store, held)
+    for number in range(rounds):
+        acknowledge(store, claim(store, batch, queue))
+        publish_all(store, *(message(queue, partition and f"{partition}{number}-{n}") for n in range(batch)))
+
+
 def claim(store: Store, n: int = 10, queue: str = "q") -> list[Delivery]:
     return store.reserve(Reserve(queues=[queue], limit=n, worker="w")).deliveries
 
 
-def acknowledge(store: Store, held: list[Delivery]) -> list[bool]:
+def acknowledge(store: Store, held: Sequence[Delivery]) -> list[bool]:
     return store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in held]))
 
 

@@ -18,7 +18,7 @@ from taskmq.cli.main import cli
 from taskmq.errors import ConfigError, TransportError
 from taskmq.testing.sql_servers import PostgresServer
 from taskmq.transport.registry import open_schema, open_store
-from taskmq.transport.sql.migrations import Migrator, Step
+from taskmq.transport.sql.migrations import Fill, Migrator, Step
 from taskmq.transport.sql.postgresql.ddl import statements
 from taskmq.transport.sql.postgresql.migrate import PgHands, plan
 from taskmq.transport.sql.postgresql.settings import Settings
@@ -41,10 +41,7 @@ PRIORITIES = Step(
         "ALTER TABLE taskmq_tasks ADD CONSTRAINT ck_taskmq_tasks_priority CHECK (priority BETWEEN 0 AND 9) NOT VALID",
         *(f"ALTER TABLE taskmq_tasks ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in _GENERATED.items()),
     ),
-    batches=(
-        """UPDATE taskmq_tasks SET version=''
-        WHERE seq = ANY(ARRAY(SELECT seq FROM taskmq_tasks WHERE version IS NULL LIMIT 100))""",
-    ),
+    fills=(Fill(table="taskmq_tasks", assignments="version=''", missing="version IS NULL"),),
     alone=(
         "ALTER TABLE taskmq_tasks VALIDATE CONSTRAINT ck_taskmq_tasks_priority",
         "DROP INDEX CONCURRENTLY IF EXISTS ix_taskmq_tasks_line",

@@ -23,6 +23,7 @@ from taskmq import App, Config
 from taskmq.errors import IdempotencyConflict, InvalidArgument
 from taskmq.task import Ref
 from taskmq.testing.mariadb_server import MariadbServer, mariadb_server
+from taskmq.testing.mysqldb import need_mysqldb
 from taskmq.testing.sql_servers import PostgresServer, postgres_server
 from taskmq.transport.base import Maintain, Wait
 from tests.sql.help import claim, work_off
@@ -117,6 +118,36 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def opened(place: Place, way: str) -> Iterator[Any]:
     with closing(place.ways[way]()) as connection:
         yield connection
+
+
+def test_over_mysqlclient() -> None:
+    """The URL names the driver, and a connection of that driver is taken, its own or SQLAlchemy's."""
+    need_mysqldb()
+    import MySQLdb
+
+    server = mariadb_server()
+    database = server.place(uuid.uuid4().hex)
+    words = {"unix_socket": server.socket, "user": "root", "database": database, "charset": "utf8mb4"}
+    engine = sqlalchemy.create_engine(
+        "mysql+mysqldb://", creator=lambda: MySQLdb.connect(**words), poolclass=sqlalchemy.NullPool
+    )
+    ways: dict[str, Open] = {"driver": lambda: MySQLdb.connect(**words), "sqlalchemy": engine.connect}
+    place = Place(server.url(database, scheme="mysql+mysqldb"), ways)
+    for way in ways:
+        with opened(place, way) as connection:
+            place.send.using(connection=connection, partition="!p").enqueue()
+            connection.rollback()
+            handle = place.send.using(connection=connection, key=way).enqueue()
+            connection.commit()
+        assert list(work_off(place.app.store)) == [handle.id]
+    with closing(pymysql.connect(**words)) as other, pytest.raises(InvalidArgument, match="MySQLdb"):
+        place.send.using(connection=other).enqueue()
+    with (
+        closing(MySQLdb.connect(**words, autocommit=True)) as other,
+        pytest.raises(InvalidArgument, match="autocommit"),
+    ):
+        place.send.using(connection=other).enqueue()
+    place.app.close()
 
 
 WAYS = ["driver", "driver with dictionaries", "sqlalchemy", "sqlalchemy session"]

@@ -122,7 +122,8 @@ def test_the_store_wakes_who_waits(scheme: str, tmp_path: Path) -> None:
 
 def test_an_interrupt_ends_the_waiting(tmp_path: Path) -> None:
     """Ctrl-C in a process that waits for a result ends it at once."""
-    code = (
+    code = (  # a job in the background begins with SIGINT ignored
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"from taskmq import App\napp = App('sqlite:///{tmp_path}/q.db')\nh = app.ref('x').enqueue()\n"
         "watch = app.store.watch\ndef told(*given):\n    print('waiting', flush=True)\n    return watch(*given)\n"
         "app.store.watch = told\nh.result()"

@@ -10,6 +10,7 @@ import pytest
 from taskmq.errors import ConfigError
 from taskmq.transport import registry
 from taskmq.transport.registry import open_store
+from taskmq.transport.sql.mysql.drivers import mysqldb_driver
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,11 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(registry._STORES, "redis", "needs_a_driver:open_url")
     with pytest.raises(ConfigError, match=r"'no_such_driver', which is not installed: pip install taskmq\[redis\]"):
         open_store("redis://127.0.0.1")
+
+
+def test_a_missing_mysqlclient_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL that names it says what to install, or what to write instead."""
+    monkeypatch.setitem(sys.modules, "MySQLdb", None)
+    mysqldb_driver.cache_clear()
+    with pytest.raises(ConfigError, match="pip install mysqlclient, or write mysql://"):
+        open_store("mysql+mysqldb://me@127.0.0.1/db")

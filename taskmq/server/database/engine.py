@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,29 +14,60 @@ from sqlalchemy.pool import QueuePool
 from taskmq.errors import ConfigError, TaskMQError, TransportError, TransportUnavailable
 from taskmq.urls import without_secrets
 
-_DRIVERS = {
-    "sqlite": "sqlite",
+_DIALECTS = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
+    "mysql+mysqldb": "mysql+mysqldb",
+    "mariadb+mysqldb": "mariadb+mysqldb",
 }
 
 
 def open_engine(url: str) -> Engine:
     """An engine for the server's tables; raises ConfigError for a URL that names no SQL database."""
     parts = urlsplit(url)
-    if parts.scheme not in _DRIVERS:
-        known = ", ".join(f"{scheme}://" for scheme in _DRIVERS)
+    if parts.scheme not in ("sqlite", *_DIALECTS):
+        known = ", ".join(f"{scheme}://" for scheme in ("sqlite", *_DIALECTS) if "+" not in scheme)
         raise ConfigError(f"the server needs a SQL database, not {without_secrets(url)!r}: {known}")
     try:
         if parts.scheme == "sqlite":
             return _open_sqlite(url)
-        made = f"{_DRIVERS[parts.scheme]}:{url.partition(':')[2]}"
+        connect = _postgresql(url) if parts.scheme == "postgresql" else _mysql(url)
         return create_engine(
-            made, isolation_level="READ COMMITTED", pool_pre_ping=True, pool_size=8, max_overflow=8, pool_timeout=10
-        )
+            f"{_DIALECTS[parts.scheme]}://", creator=connect, isolation_level="READ COMMITTED", pool_pre_ping=True,
+            pool_size=8, max_overflow=8, pool_timeout=10,
+        )  # fmt: skip
     except (ArgumentError, ModuleNotFoundError) as error:
         raise ConfigError(f"{without_secrets(url)!r} cannot be used: {error}") from error
+
+
+def _postgresql(url: str) -> Callable[[], Any]:
+    """Connections as the store opens them: it knows which of the URL's options are the driver's."""
+    from taskmq.transport.sql.postgresql.connection import plain_connection
+    from taskmq.transport.sql.postgresql.settings import Settings
+
+    settings = Settings(url)
+
+    def connect() -> Any:
+        connection = plain_connection(settings)
+        connection.autocommit = False
+        return connection
+
+    return connect
+
+
+def _mysql(url: str) -> Callable[[], Any]:
+    from taskmq.transport.sql.mysql.connection import connect
+    from taskmq.transport.sql.mysql.settings import Settings
+
+    settings = Settings(url)
+
+    def transactional() -> Any:
+        connection = connect(settings)
+        connection.autocommit(False)
+        return connection
+
+    return transactional
 
 
 def _open_sqlite(url: str) -> Engine:

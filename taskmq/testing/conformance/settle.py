@@ -168,6 +168,18 @@ def die_moves_a_task_to_the_dead_letters(kit: Kit) -> None:
     assert kit.claim() == []
 
 
+def settle_takes_whatever_an_exception_says(kit: Kit) -> None:
+    """What is no text in some store is a question mark in all: a task must not run for ever for it (outcome.py)."""
+    kit.publish("A", "B")
+    kit.claim(2)
+    kit.settle("A", Retry(0, error="a\0b", traceback="c\ud800d"))
+    kit.settle("B", Dead("e\0f", error="\udfff", traceback="\0"))
+    (attempt,) = kit.info("A").attempts
+    assert (attempt.error, attempt.traceback) == ("a?b", "c?d")
+    dead = kit.info("B")
+    assert (dead.reason, dead.error, dead.traceback) == ("e?f", "?", "?")
+
+
 def settle_and_reserve_does_both(kit: Kit) -> None:
     """One exchange settles and claims, in this order: what the settle frees can be claimed (base.py)."""
     kit.publish("A", "B", partition="!x")

@@ -1,4 +1,4 @@
-"""The way to the server: settings from a URL, connections, scripts, and the driver's errors in our words.
+"""The way to the server: connections, and how scripts are called.
 
 The driver is redis-py, synchronous and low-level: ``send_packed_command`` and ``read_response`` on a connection of
 our own, which costs 48 µs a round trip where its high-level call costs 75. RESP2, because a script's replies change
@@ -14,148 +14,39 @@ TransportUnavailable. After that nobody knows: OutcomeUnknown – unless the ver
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import redis
 from redis.backoff import NoBackoff
-from redis.connection import parse_url
 from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
     NoPermissionError,
     NoScriptError,
     RedisError,
     ResponseError,
 )
-from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import TimeoutError as TimedOut
 from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
-from taskmq.transport.redis.keys import DEFAULT_PREFIX
+from taskmq.transport.redis.errors import error_for
+from taskmq.transport.redis.exchange import Command, exchange
 from taskmq.transport.redis.permission import rehearsal
 from taskmq.transport.redis.scripts import Call, library
-from taskmq.urls import without_secrets
-
-try:
-    import hiredis
-
-    _pack: Any = hiredis.pack_command
-except ImportError:  # it comes with taskmq[redis]; without it everything is slower
-    _pack = None
+from taskmq.transport.redis.settings import Settings
 
 RESTED = 1.0
 """Seconds after which a connection is looked at before it is used."""
-CONNECT_TIMEOUT = 5.0
-REPLY_TIMEOUT = 30.0
-CLUSTER_REPLY_TIMEOUT = 5.0
-"""A node that is silent for so long may have been replaced meanwhile."""
 OLDEST = (6, 2)
 OLDEST_CLUSTER = (7, 0)
 """Since then a server refuses a script that touches keys of another slot; before it wrote them on the wrong node."""
 LESSONS = 5
 """How often a server is told the scripts in one call: somebody may flush them again and again."""
-_DRIVER_OPTIONS = frozenset(
-    {
-        *("db", "socket_timeout", "socket_connect_timeout", "socket_keepalive", "client_name"),
-        *("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_password"),
-        *("ssl_cert_reqs", "ssl_check_hostname"),
-    }
-)
-_OWN_OPTIONS = ("prefix", "lua", "cluster", "min_replicas", "allow_eviction")
 
-Command = Sequence[bytes | str | int | float]
 Way = Literal["library", "plain", "whole"]
 """A script as a function of a library, by its digest, or with its text."""
-
-
-class Settings:
-    """A ``redis://``, ``rediss://``, ``valkey://`` or ``unix://`` URL, taken apart; raises ConfigError."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
-        given = dict(query)
-        self.shown = without_secrets(url)
-        unknown = sorted(set(given) - set(_OWN_OPTIONS) - _DRIVER_OPTIONS)
-        if unknown:
-            known = ", ".join((*_OWN_OPTIONS, *sorted(_DRIVER_OPTIONS)))
-            raise ConfigError(f"{self.shown}: unknown option {unknown[0]!r}; there are {known}")
-        self.prefix = given.get("prefix", DEFAULT_PREFIX)
-        self.lua = self._switch(given, "lua", {"on": True, "off": False}, True)
-        self.cluster = self._switch(given, "cluster", {"1": True, "0": False}, False)
-        self.allow_eviction = self._switch(given, "allow_eviction", {"1": True, "0": False}, False)
-        self.min_replicas = self._min_replicas(given.get("min_replicas", "0"))
-        if self.min_replicas and not self.cluster:
-            raise ConfigError(
-                f"{self.shown}: min_replicas is for a cluster; without cluster=1 nobody would wait for them"
-            )
-        if not self.prefix:
-            raise ConfigError(f"{self.shown}: the prefix is empty; it keeps this program's keys apart from others'")
-        rest = urlencode([(name, value) for name, value in query if name not in _OWN_OPTIONS])
-        scheme = "redis" if parts.scheme == "valkey" else parts.scheme
-        user, at, hosts = parts.netloc.rpartition("@")
-        try:
-            first, *others = (
-                parse_url(f"{scheme}://{user}{at}{host}{parts.path}?{rest}")  # type: ignore[no-untyped-call]
-                for host in hosts.split(",")
-            )
-        except ValueError as error:
-            raise ConfigError(f"{self.shown}: {error}") from error
-        kwargs = first
-        self.nodes = [(node.get("host", "localhost"), node.get("port", 6379)) for node in (first, *others)]
-        if others and not self.cluster:
-            raise ConfigError(f"{self.shown}: several hosts are the nodes of a cluster: add cluster=1 to the URL")
-        if scheme == "unix" and not kwargs.get("path"):
-            raise ConfigError(f"{self.shown}: a unix:// URL needs the path of a socket, unix:///run/redis.sock?db=0")
-        path = parts.path.strip("/")
-        if scheme != "unix" and path and not path.isdigit():
-            raise ConfigError(f"{self.shown}: the path must be the number of a database, not {path!r}")
-        if self.cluster:
-            self._check_cluster(scheme, kwargs)
-        self.connection_class = kwargs.pop("connection_class", redis.Connection)
-        self.kwargs: dict[str, Any] = {
-            "socket_connect_timeout": CONNECT_TIMEOUT,
-            "socket_timeout": CLUSTER_REPLY_TIMEOUT if self.cluster else REPLY_TIMEOUT,
-            **kwargs,
-            "protocol": 2,
-        }
-
-    def _min_replicas(self, text: str) -> int:
-        if not text.isdigit():
-            raise ConfigError(f"{self.shown}: min_replicas={text} is not a number of replicas")
-        return int(text)
-
-    def _check_cluster(self, scheme: str, kwargs: dict[str, Any]) -> None:
-        if scheme == "unix":
-            raise ConfigError(f"{self.shown}: a cluster is reached by host and port, not by a socket's path")
-        if kwargs.get("db", 0) != 0:
-            raise ConfigError(f"{self.shown}: a cluster has only database 0, not {kwargs['db']}")
-        if "{" in self.prefix or "}" in self.prefix:
-            raise ConfigError(
-                f"{self.shown}: the prefix {self.prefix!r} has a brace, which in a cluster decides where a key lives"
-            )
-
-    def at(self, host: str, port: int) -> Settings:
-        """The same for one node of the cluster."""
-        settings = copy.copy(self)
-        settings.kwargs = {**self.kwargs, "host": host, "port": port}
-        settings.shown = f"node {host}:{port} of {self.shown}"
-        return settings
-
-    def _switch(self, given: dict[str, str], name: str, values: dict[str, bool], default: bool) -> bool:
-        if name not in given:
-            return default
-        if given[name] not in values:
-            raise ConfigError(f"{self.shown}: {name}={given[name]} is none of {', '.join(values)}")
-        return values[given[name]]
 
 
 class Server:
@@ -416,108 +307,3 @@ def _is_unknown(reply: Any) -> bool:
         or ("unknown command" in said and "FCALL" in said.upper())
         or (isinstance(reply, NoPermissionError) and "fcall" in said.lower())
     )
-
-
-def is_woken(reply: Exception) -> bool:
-    """Whether a server says by it that nobody can wait here any more: it is a replica now."""
-    return str(reply).startswith("UNBLOCKED")
-
-
-def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[Any]:
-    """Send commands together and read all replies, errors among them."""
-    send(shown, connection, commands)
-    return receive(shown, connection, len(commands))
-
-
-def send(shown: str, connection: Any, commands: Sequence[Command]) -> None:
-    """Send commands together."""
-    try:
-        connection.send_packed_command([_packed(connection, commands)], check_health=False)
-    except (ConnectionLost, TimedOut, OSError) as error:
-        raise OutcomeUnknown(f"{shown}: the connection was lost: {error}") from error
-
-
-def receive(shown: str, connection: Any, count: int) -> list[Any]:
-    """The replies to so many commands, errors among them."""
-    replies: list[Any] = []
-    for _ in range(count):
-        try:
-            replies.append(connection.read_response())
-        except (ResponseError, AuthenticationError) as error:
-            replies.append(error)
-        except BusyLoadingError as error:
-            raise TransportUnavailable(f"{shown} is loading its data: {error}") from error
-        except (ConnectionLost, TimedOut, OSError) as error:
-            raise OutcomeUnknown(f"{shown}: the answer was lost: {error}") from error
-    return replies
-
-
-def _packed(connection: Any, commands: Sequence[Command]) -> bytes:
-    """Commands as they travel, in one piece. The driver's own packing looks at each argument before hiredis does."""
-    if _pack is None:
-        return b"".join(piece for command in commands for piece in connection.pack_command(*command))
-    return b"".join([_pack(tuple(command)) for command in commands])
-
-
-_MEANINGS: tuple[tuple[str, type[TransportError] | type[ConfigError], str], ...] = (
-    ("OOM", StoreFull, "has no memory left (maxmemory): nothing was stored; give it more or let tasks drain"),
-    ("command not allowed when used memory", StoreFull, "has no memory left (maxmemory): nothing was stored"),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        ConfigError,
-        "shows a certificate that is not trusted: name the authority that signed it, ?ssl_ca_certs=FILE",
-    ),
-    ("WRONGPASS", ConfigError, "refuses the user name or password of the URL"),
-    ("invalid username-password", ConfigError, "refuses the user name or password of the URL"),
-    ("invalid password", ConfigError, "refuses the password of the URL"),
-    ("NOAUTH", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
-    ("Authentication required", ConfigError, "asks for a password: write it into the URL, redis://:password@host"),
-    (
-        "the 'evalsha' command",
-        ConfigError,
-        "does not let this user run scripts: permit it (ACL SETUSER … +@scripting), or add ?lua=off to the URL",
-    ),
-    ("unknown command 'EVALSHA'", ConfigError, "does not know scripts: add ?lua=off to the URL"),
-    ("NOPERM", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
-    ("can't run this command", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
-    ("can't access at least one of the keys", ConfigError, "does not let this user touch taskmq's keys; see its ACL"),
-    ("no permissions", ConfigError, "does not let this user do what taskmq needs; see its ACL"),
-    ("READONLY", TransportError, "is a read-only replica: give the URL of its primary"),
-    ("read only replica", TransportError, "is a read-only replica: give the URL of its primary"),
-    ("MISCONF", TransportError, "cannot save to its disk and therefore takes no writes"),
-    ("LOADING", TransportUnavailable, "is loading its data; try again soon"),
-    ("BUSY", TransportUnavailable, "is busy with somebody's long script; try again soon"),
-    ("MOVED", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
-    ("in a cluster node", ConfigError, "is a node of a cluster: add ?cluster=1 to the URL"),
-    ("CROSSSLOT", TransportError, "was given keys of several slots in one command; this is a bug of taskmq"),
-    ("TRYAGAIN", TransportUnavailable, "is moving this queue's slot to another node; try again soon"),
-    (
-        "CLUSTERDOWN",
-        TransportUnavailable,
-        "is a node of a cluster that is not in order: some slots have no master; if the URL does not, add ?cluster=1",
-    ),
-    ("MASTERDOWN", TransportUnavailable, "has lost its primary"),
-    ("max number of clients", TransportUnavailable, "has as many clients as it takes (maxclients)"),
-    ("DB index is out of range", ConfigError, "has no database of that number"),
-    ("unknown command", TransportError, "does not know a command that taskmq needs"),
-)
-
-
-def error_for(shown: str, error: Exception) -> Exception:
-    """The driver's error in our words, with the server's own behind them."""
-    if not isinstance(error, (RedisError, OSError)):
-        return error
-    said = str(error)
-    for sign, kind, words in _MEANINGS:
-        if sign in said or type(error).__name__.upper().startswith(sign):
-            mapped: Exception = kind(f"{shown} {words} ({said})")
-            break
-    else:
-        if isinstance(error, AuthenticationError):
-            mapped = ConfigError(f"{shown} refuses the user name or password of the URL ({said})")
-        elif isinstance(error, (ConnectionLost, TimedOut, OSError)):
-            mapped = TransportUnavailable(f"{shown} cannot be reached: {said}")
-        else:
-            mapped = TransportError(f"{shown}: {said}")
-    mapped.__cause__ = error
-    return mapped

@@ -29,10 +29,12 @@ from typing import Any
 from weakref import WeakSet
 
 from taskmq.errors import ConfigError, OutcomeUnknown, TaskMQError, TransportUnavailable
-from taskmq.transport.redis.connection import Server, Settings, exchange
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.exchange import exchange
 from taskmq.transport.redis.nodes import CONFIRM_MS, REDIRECTIONS, Cluster, Step, unconfirmed
 from taskmq.transport.redis.runner import OneServer
 from taskmq.transport.redis.scripts import Call, library
+from taskmq.transport.redis.settings import Settings
 
 TRIES = 200
 PATIENT = 3

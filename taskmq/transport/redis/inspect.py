@@ -21,7 +21,7 @@ from taskmq.queue import QueueConfig
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Find, Finding, Found, LimitInfo, PartitionInfo, QueueStats, WorkerInfo
 from taskmq.transport.redis import records
-from taskmq.transport.redis.connection import Command
+from taskmq.transport.redis.exchange import Command
 from taskmq.transport.redis.keys import WORKERS, Keys, namespaced
 from taskmq.transport.redis.records import Record
 from taskmq.transport.redis.runner import Runner

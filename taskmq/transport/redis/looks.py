@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from taskmq.clock import Clock
-from taskmq.transport.redis.connection import Command
+from taskmq.transport.redis.exchange import Command
 from taskmq.transport.redis.keys import Keys
 from taskmq.transport.redis.nodes import Wish, slot_of
 from taskmq.transport.redis.peeked import Peeked

@@ -47,8 +47,10 @@ from redis.exceptions import (
 from taskmq.errors import OutcomeUnknown, TransportError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup_cluster
-from taskmq.transport.redis.connection import Command, Server, Settings, Way, is_woken, receive, send
+from taskmq.transport.redis.connection import Server, Way
+from taskmq.transport.redis.exchange import Command, is_woken, receive, send
 from taskmq.transport.redis.scripts import Call
+from taskmq.transport.redis.settings import Settings
 
 SLOTS = 16384
 PATIENCE = 5.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from taskmq.clock import Clock
 from taskmq.transport.redis.cluster import RedisClusterTransport
-from taskmq.transport.redis.connection import Server, Settings
+from taskmq.transport.redis.connection import Server
 from taskmq.transport.redis.inprocess import ClusterInProcess, InProcess
 from taskmq.transport.redis.nodes import Cluster
 from taskmq.transport.redis.runner import OnServer
+from taskmq.transport.redis.settings import Settings
 from taskmq.transport.redis.transport import RedisTransport
 
 

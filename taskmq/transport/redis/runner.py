@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup
-from taskmq.transport.redis.connection import Command, Server, Settings, exchange, is_woken
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.exchange import Command, exchange, is_woken
 from taskmq.transport.redis.scripts import Call
+from taskmq.transport.redis.settings import Settings
 
 
 class Runner(Protocol):

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from taskmq.errors import ConfigError, TransportError
-from taskmq.transport.redis.connection import Server, exchange
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.exchange import exchange
 from taskmq.transport.redis.runner import Runner
 
 CONNECTIONS = 32

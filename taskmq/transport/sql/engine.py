@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from taskmq.clock import Clock
 from taskmq.policy.order import Key
 from taskmq.queue import Limit, QueueConfig
-from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats
+from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats, Reserve
 from taskmq.transport.serving import Keyed
 from taskmq.transport.sql.rows import (
     ClaimedTask,
@@ -32,6 +32,8 @@ from taskmq.transport.sql.rows import (
     NewTask,
     ParkedRow,
     Place,
+    PlainClaim,
+    PlainSuccess,
     QueueRow,
     Record,
     Renewal,
@@ -42,6 +44,8 @@ from taskmq.transport.sql.rows import (
 )
 
 T = TypeVar("T")
+Promise = Callable[[], T]
+"""An answer that nothing more is decided on, to be taken once the transaction has ended: so it costs no exchange."""
 
 
 class Unlocked(Protocol):
@@ -63,6 +67,21 @@ class Unlocked(Protocol):
         ...
 
 
+class Short(Protocol):
+    """Statements that decide by themselves: see short.py."""
+
+    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
+        """Move those of these tasks that are plain, running and of this epoch to the history; gives their seqs.
+
+        The queue need not be locked.
+        """
+        ...
+
+    def claim_plain(self, claim: Reserve, batch: int, now: int) -> Promise[PlainClaim | None]:
+        """Claim from a queue that is locked, if it is plain and nothing is due in it; else nothing has changed."""
+        ...
+
+
 class Session(Protocol):
     """One transaction: the engine's statements by name. Lists may be empty; then nothing is sent."""
 
@@ -71,6 +90,8 @@ class Session(Protocol):
     """Whether other transactions write at the same time; where they cannot, the transaction is the lock."""
     unlocked: Unlocked | None
     """How to publish without locking a queue, where that gains anything."""
+    short: Short | None
+    """How to claim and settle in one exchange, where there are exchanges."""
 
     # ── queues ──
 
@@ -79,6 +100,10 @@ class Session(Protocol):
 
         ``look``: so many heads of their lines are about to be read; an engine may bring them in the same exchange.
         """
+        ...
+
+    def lock_later(self, names: Sequence[str]) -> None:
+        """Lock those of these queues that exist, before the next statement."""
         ...
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
@@ -161,7 +186,7 @@ class Session(Protocol):
         """What is due, in order of (due_at, seq)."""
         ...
 
-    def next_due(self, names: Sequence[str], now: int) -> int | None:
+    def next_due(self, names: Sequence[str], now: int) -> Promise[int | None]:
         """When the next task, blocked flow or lease of these queues falls due, or a rate lets the next task start."""
         ...
 
@@ -169,12 +194,14 @@ class Session(Protocol):
         """Due tasks enter their lines, or are parked."""
         ...
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
-        """Mark (seq, run_lane) as running in this order; returns them in the same order."""
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> Promise[list[ClaimedTask]]:
+        """Mark (seq, run_lane) as running in this order; gives them in any order."""
         ...
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
-        """Tasks of this namespace by seq, in any state."""
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        """Tasks of this namespace by seq, in any state. ``lock``: nobody takes them away before the end (short.py)."""
         ...
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
@@ -182,7 +209,10 @@ class Session(Protocol):
         ...
 
     def ended_leases(self, queue_id: int, now: int, limit: int) -> list[TaskRow]:
-        """Running tasks whose lease is over, in order of (lease end, seq); those that end together stay together."""
+        """Running tasks whose lease is over, in order of (lease end, seq); those that end together stay together.
+
+        They are locked; what somebody else has locked is left out, for it ends just now (short.py).
+        """
         ...
 
     def first_in_hands(self, queue_id: int, batches: Sequence[int]) -> list[int]:
@@ -397,6 +427,11 @@ class Engine(Protocol):
     capabilities: Capabilities
     clock: Clock
     """The store's clock."""
+
+    @property
+    def short(self) -> bool:
+        """Whether its sessions know the short way."""
+        ...
 
     def write(self, work: Callable[[Session], T], *, vital: bool = False) -> T:
         """Run ``work`` in a transaction; returns when it is committed. It may be run again after a conflict.

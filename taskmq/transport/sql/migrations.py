@@ -7,12 +7,12 @@ for:
 ``statements``   quick changes of the catalogue, all of them and the new version number in one transaction. They wait
                  for their locks a second at most – whoever waits behind a waiting ALTER TABLE stands still, too – and
                  are tried again when they did not get them.
-``batches``      statements that fill in what the change needs, a bounded number of rows at a time and a transaction
-                 each, repeated until one finds nothing more to do.
+``fills``        what the change needs in rows that are there already, a bounded number of them at a time and a
+                 transaction each, along the primary key.
 ``alone``        what must not be in a transaction: CREATE INDEX CONCURRENTLY. Each may be run again: it names what it
                  makes IF NOT EXISTS, and what is left of a failed one is dropped first.
 
-So a step may be interrupted anywhere and run again. Its order is statements, batches, alone; the version is written at
+So a step may be interrupted anywhere and run again. Its order is statements, fills, alone; the version is written at
 the end, when all is there that the new version needs.
 
 Alembic was weighed and left out: what is needed of it is a version number and a list of statements; batches and
@@ -24,10 +24,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from taskmq.errors import ConfigError, TransportError
 from taskmq.transport.base import SchemaStatus
+
+LOCK = 1.0
+"""Seconds that a change waits for a table, and everybody else behind it."""
+TRIES = 60
+PAGE = 1000
+"""Rows that are filled in by one transaction: those who want them wait for some hundredths of a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values are above ``start``."""
+
+    table: str
+    assignments: str
+    missing: str
+    key: str = "seq"
+    start: int | str = 0
+
+    def last(self, after: int | str) -> str:
+        """Asks for the last key of the page behind ``after``; NULL: there is none."""
+        page = f"SELECT {self.key} AS k FROM {self.table} WHERE {self.key}>{_literal(after)} ORDER BY {self.key}"
+        return f"SELECT max(k) FROM ({page} LIMIT {PAGE}) page"
+
+    def update(self, after: int | str, last: int | str) -> str:
+        """Fills in that page."""
+        page = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)}"
+        return f"UPDATE {self.table} SET {self.assignments} WHERE {page} AND {self.missing}"
+
+
+def _literal(value: int | str) -> str:
+    return str(value) if isinstance(value, int) else f"'{value}'"  # ids and numbers, made by ourselves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +68,7 @@ class Step:
     version: int
     title: str
     statements: tuple[str, ...] = ()
-    batches: tuple[str, ...] = ()
+    fills: tuple[Fill, ...] = ()
     alone: tuple[str, ...] = ()
     back: tuple[str, ...] | None = None
 
@@ -72,8 +103,8 @@ class Hands(Protocol):
         """Run these in one transaction, patiently."""
         ...
 
-    def batch(self, statement: str) -> int:
-        """Run this in a transaction; how many rows it changed."""
+    def ask(self, statement: str) -> Any:
+        """The first value of a question."""
         ...
 
     def alone(self, statement: str) -> None:
@@ -116,13 +147,18 @@ class Migrator:
         for step in self._plan.above(found):
             if step.statements:
                 self._hands.together(step.statements)
-            for statement in step.batches:
-                while self._hands.batch(statement):
-                    pass
+            for fill in step.fills:
+                self._fill(fill)
             for statement in step.alone:
                 self._hands.alone(statement)
             self._hands.together([_replace_version(step.version)])
         return done
+
+    def _fill(self, fill: Fill) -> None:
+        after = fill.start
+        while (last := self._hands.ask(fill.last(after))) is not None:
+            self._hands.together([fill.update(after, last)])
+            after = last
 
     def down(self, force: bool = False) -> str:
         """Undo the last step; without one, remove the schema, with ``force`` even if there are unfinished tasks."""
@@ -148,8 +184,11 @@ class Migrator:
         script: list[str] = []
         for step in self._plan.above(found):
             script += [f"-- {step.version}: {step.title}", *step.statements]
-            script += [f"{statement} -- repeat until it changes no row" for statement in step.batches]
-            script += [f"{statement} -- outside of a transaction" for statement in step.alone]
+            for fill in step.fills:
+                script.append(f"-- along {fill.key}, some thousand rows at a time:")
+                script.append(f"UPDATE {fill.table} SET {fill.assignments} WHERE {fill.missing}")
+            for statement in step.alone:
+                script += ["-- outside of a transaction:", statement]
             script.append(_replace_version(step.version))
         return script
 

@@ -42,7 +42,7 @@ class ParkedLines:
         """Run a statement without an answer."""
         raise NotImplementedError
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
         """Tasks."""
         raise NotImplementedError
 

@@ -62,7 +62,8 @@ class Pool(Generic[C]):
                 yield connection
             finally:
                 if self._closed or not self._usable(connection):
-                    connection.close()
+                    with suppress(Exception):  # it may be closed already, which PyMySQL takes for an error
+                        connection.close()
                 else:
                     self._idle.append(connection)
                     if self._closed:  # just now

@@ -20,18 +20,18 @@ from typing import TypeVar
 from taskmq.message import Delivery
 from taskmq.policy import claim, rate
 from taskmq.policy.limits import Parking
-from taskmq.policy.order import Key
+from taskmq.policy.order import Key, priority_of
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
 from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED, reservation_of
 from taskmq.transport.sql.configs import stored_rate
-from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.engine import Promise, Session
 from taskmq.transport.sql.gate import SqlGate
 from taskmq.transport.sql.rows import ClaimedTask, FlowRow, QueueRow
 
 
-def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Reserved:
+def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Promise[Reserved]:
     """Claim the next tasks of queues whose books are open; first reaps and expires a batch each."""
     books = [opened[name] for name in dict.fromkeys(params.queues)]
     more = any(book.promoted >= BATCH for book in books)
@@ -40,7 +40,7 @@ def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int
             more |= leases.reap(session, book, now, BATCH) >= BATCH
         late = book.row.expire_at is not None and book.row.expire_at <= now
         if late and leases.expire(session, book, now, BATCH) >= BATCH:
-            return Reserved(deliveries=[], more=True)
+            return lambda: Reserved(deliveries=[], more=True)
     for book in books:
         book.look_for_missed()
     for book in books:
@@ -58,12 +58,13 @@ def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int
         _park(session, candidate)
         _write_back(session, candidate, now)
         candidate.ref.look_for_missed()
-    next_due = None
-    if len(picks) < params.limit:
-        for book in books:
-            book.flush()  # what was freed is not due any more
-        next_due = session.next_due([book.row.name for book in books], now)
-    return Reserved(deliveries=deliveries, more=more or parking.over, next_due=next_due)
+    more |= parking.over
+    if len(picks) == params.limit:
+        return lambda: Reserved(deliveries=deliveries(), more=more)
+    for book in books:
+        book.flush()  # what was freed is not due any more
+    next_due = session.next_due([book.row.name for book in books], now)
+    return lambda: Reserved(deliveries=deliveries(), more=more, next_due=next_due())
 
 
 # ── what the policy sees ──
@@ -226,29 +227,35 @@ def _read_next_heads(session: Session, candidates: Sequence[claim.Queue]) -> Non
             flow.read = None
 
 
-def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: int) -> list[Delivery]:
-    """Mark the picks as running, one statement for each length of lease, and make deliveries in pick order."""
+def _mark(session: Session, picks: Sequence[claim.Pick], params: Reserve, now: int) -> Promise[list[Delivery]]:
+    """Mark the picks as running, one statement for each length of lease; gives deliveries in pick order."""
     batch = reservation_of(now) if params.reservation else random.getrandbits(62)
     marks: dict[int, list[tuple[int, int | None]]] = {}
     for queue, flow, key in picks:
+        queue.ref.count(key[3], priority_of(key), out=COUNT_READY, into=COUNT_RUNNING)
         run = flow.ref.flow_id if flow.ordered and flow.taken > 1 else None
         marks.setdefault(params.lease if params.reservation else queue.ref.row.lease_us or params.lease, []).append(
             (key[2], run)
         )
-    books: dict[int, Book] = {queue.ref.row.queue_id: queue.ref for queue, _, _ in picks}
-    made: dict[int, Delivery] = {}
-    for lease, seqs in marks.items():
-        for task in session.claim(seqs, params.worker, now + lease, batch):
-            book = books[task.queue_id]
-            book.count(task.handler_id, task.priority, out=COUNT_READY, into=COUNT_RUNNING)
-            made[task.seq] = _delivery(task, book.row, now + lease, lease)
-    return [made[key[2]] for _, _, key in picks]
+    queues: dict[int, QueueRow] = {queue.ref.row.queue_id: queue.ref.row for queue, _, _ in picks}
+    answers = [(session.claim(seqs, params.worker, now + lease, batch), lease) for lease, seqs in marks.items()]
+
+    def deliveries() -> list[Delivery]:
+        made: dict[int, Delivery] = {}
+        for tasks, lease in answers:
+            for task in tasks():
+                row = queues[task.queue_id]
+                made[task.seq] = delivery(task, row.name, bool(row.aging_us), now + lease, lease)
+        return [made[key[2]] for _, _, key in picks]
+
+    return deliveries
 
 
-def _delivery(task: ClaimedTask, row: QueueRow, until: int, lease: int) -> Delivery:
+def delivery(task: ClaimedTask, queue: str, aging: bool, until: int, lease: int) -> Delivery:
+    """What a worker gets of a claimed task."""
     return Delivery(
         id=task.id,
-        queue=row.name,
+        queue=queue,
         handler=task.handler,
         body=task.body.encode(),
         priority=task.priority,
@@ -258,7 +265,7 @@ def _delivery(task: ClaimedTask, row: QueueRow, until: int, lease: int) -> Deliv
         lease_until=until,
         lease=lease,
         partition=task.code,
-        aging=row.aging_us > 0,
+        aging=aging,
         expires_at=task.expires_at,
         deadline_at=task.deadline_at,
         created_at=task.created_at,

@@ -401,6 +401,23 @@ class Success(msgspec.Struct):
     result: str | None
 
 
+class PlainSuccess(Success):
+    """A success that is found by its task's id and epoch as well."""
+
+    id: str
+    epoch: int
+
+
+class PlainClaim(msgspec.Struct):
+    """What a claim from a plain queue has taken, in order, and what it has seen of the queue."""
+
+    tasks: list[ClaimedTask]
+    aging_us: int
+    lease_us: int | None
+    due_at: int | None
+    lease_end: int | None
+
+
 class Ending(msgspec.Struct):
     """A task that ended otherwise. ``delete_at`` None: nothing is kept of it."""
 

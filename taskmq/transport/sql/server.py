@@ -59,9 +59,10 @@ class ServerEngine(ABC, Generic[C]):
 
     name: str
     capabilities = Capabilities(durable=True, shared=True)
+    short: ClassVar[bool] = False
     words: ClassVar[Words]
     next_due: ClassVar[str]
-    error: ClassVar[type[Exception]]
+    error: type[Exception]
     """The root of the driver's errors."""
 
     def __init__(self, where: str, namespace: str, size: int, patience: float) -> None:

@@ -38,7 +38,7 @@ from taskmq.transport.sql.rows import Ending, Success, TaskRow, TaskUpdate
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
-    tasks = held_tasks(session, [item.delivery for item in items])
+    tasks = held_tasks(session, [item.delivery for item in items], lock=session.short is not None)
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)
@@ -55,9 +55,9 @@ def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book]
     return results
 
 
-def held_tasks(session: Session, deliveries: Sequence[Delivery]) -> list[TaskRow | None]:
+def held_tasks(session: Session, deliveries: Sequence[Delivery], *, lock: bool = False) -> list[TaskRow | None]:
     """Their tasks, None where this delivery is not the one that holds it any more."""
-    rows = {row.seq: row for row in session.tasks_by_seq([delivery.token or 0 for delivery in deliveries])}
+    rows = {row.seq: row for row in session.tasks_by_seq([delivery.token or 0 for delivery in deliveries], lock=lock)}
     tasks = [rows.get(delivery.token or 0) for delivery in deliveries]
     return [
         task

@@ -23,6 +23,7 @@ from taskmq.transport.base import (
     Reserve,
     Reserved,
     Settle,
+    Settlement,
     Wait,
     WorkerInfo,
 )
@@ -31,15 +32,18 @@ from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
 from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.engine import Engine, Session
+from taskmq.transport.sql.engine import Engine, Promise, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
 from taskmq.transport.sql.retention import delete_old
 from taskmq.transport.sql.serving import SqlServing
 from taskmq.transport.sql.settle import settle
+from taskmq.transport.sql.short import ShortWay
 
-NOTHING = Reserved(deliveries=[])
+
+def _nothing() -> Reserved:
+    return Reserved(deliveries=[])
 
 
 class SqlTransport(SqlServing, SqlInspect):
@@ -49,6 +53,7 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
         super().__init__(engine, clock)
+        self._short = ShortWay()
         self._publishes: Group[Sequence[Message], list[Receipt]] = Group(self._publish_together)
 
     # ── the hot path ──
@@ -102,29 +107,45 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._engine.write(lambda session: self._exchange(session, Settle(items=()), params)[1])
+        return self._both((), params)[1]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
-        results = self._engine.write(lambda session: self._exchange(session, params, None)[0])
+        results = self._both(params.items, None)[0]
         self._engine.signal(_queues(params))
         return results
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one transaction: one commit instead of two."""
-        answer = self._engine.write(lambda session: self._exchange(session, settle, reserve))
+        answer = self._both(settle.items, reserve)
         if settle.items:
             self._engine.signal(_queues(settle))
         return answer
 
-    def _exchange(self, session: Session, settlements: Settle, claim: Reserve | None) -> tuple[list[bool], Reserved]:
+    def _both(self, items: Sequence[Settlement], claim: Reserve | None) -> tuple[list[bool], Reserved]:
+        """Settle, then reserve: the short way, and what does not fit into it the long way."""
+        if not self._engine.short or not self._short.fits(items, claim):
+            results, reserved = self._engine.write(lambda session: self._exchange(session, items, claim))
+            return results, reserved()
+        done, got = self._engine.write(lambda session: self._short.go(session, items, claim, self._clock.now()))()
+        if got is not None and all(done):
+            return done, got
+        left = [item for item, ended in zip(items, done, strict=True) if not ended]
+        rest = claim if got is None else None
+        results, reserved = self._engine.write(lambda session: self._exchange(session, left, rest))
+        late = iter(results)
+        return [ended or next(late) for ended in done], got or reserved()
+
+    def _exchange(
+        self, session: Session, items: Sequence[Settlement], claim: Reserve | None
+    ) -> tuple[list[bool], Promise[Reserved]]:
         """Settle, then reserve, on books that are opened and written once."""
-        now, items = self._clock.now(), settlements.items
+        now = self._clock.now()
         names = [item.delivery.queue for item in items]
         look = 0 if claim is None else claim.limit
         with open_books(session, [*names, *(claim.queues if claim else ())], now, look=look) as books:
             results = settle(session, items, books, now) if items else []
-            reserved = NOTHING if claim is None else reserve(session, claim, books, now)
+            reserved = _nothing if claim is None else reserve(session, claim, books, now)
         return results, reserved
 
     def extend(self, params: Extend) -> list[Renewed]:

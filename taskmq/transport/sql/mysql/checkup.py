@@ -44,16 +44,18 @@ def old_transactions(ask: Ask) -> Iterator[Finding]:
     """A transaction that has been open for long; looked for only where this user may."""
     try:
         rows = ask(
-            "SELECT trx_mysql_thread_id, timestampdiff(SECOND, trx_started, now()) FROM information_schema.innodb_trx "
-            f"WHERE trx_started<now()-INTERVAL {OLD_TRANSACTION} SECOND ORDER BY trx_started LIMIT 1"
+            "SELECT trx_mysql_thread_id, coalesce(p.user, ''), coalesce(p.host, ''), "
+            "timestampdiff(SECOND, trx_started, now()) FROM information_schema.innodb_trx "
+            "LEFT JOIN information_schema.processlist p ON p.id=trx_mysql_thread_id "
+            f"WHERE trx_started<=now()-INTERVAL {OLD_TRANSACTION} SECOND ORDER BY trx_started LIMIT 1"
         )
     except Exception:  # the right PROCESS is not everybody's
         return
-    for thread, seconds in rows:
+    for thread, user, host, seconds in rows:
         yield Finding(
             check="snapshot",
             level="warning",
-            text=f"a transaction has been open for {int(seconds) // 60:,} minutes (connection {thread}): nothing that "
-            "was deleted since can be cleaned away, and claims get slower and slower",
+            text=f"a transaction has been open for {int(seconds) // 60:,} minutes (connection {thread}, user {user} on "
+            f"{host}): nothing that was deleted since can be cleaned away, and claims get slower and slower",
             fix=f"end it: KILL {thread}",
         )

@@ -6,24 +6,20 @@ server 0.1 ms; a publish in its own process wakes it at once.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-import pymysql
-from pymysql.connections import Connection
-from pymysql.constants import CLIENT, SERVER_STATUS
-from pymysql.cursors import Cursor
+from typing import Any, ClassVar, TypeVar
 
 from taskmq.clock import Clock
-from taskmq.errors import InvalidArgument, TaskMQError, TransportUnavailable
+from taskmq.errors import TaskMQError
 from taskmq.transport.base import Finding
 from taskmq.transport.sql.engine import Session
-from taskmq.transport.sql.foreign import driver_connection
+from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.mysql import hot
+from taskmq.transport.sql.mysql.drivers import MysqlConnection
 from taskmq.transport.sql.mysql.errors import lost, map_errors, may_run_again, refused, translate
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
-from taskmq.transport.sql.mysql.settings import Settings
+from taskmq.transport.sql.mysql.guest import GuestSession, within
+from taskmq.transport.sql.mysql.session import MysqlSession
+from taskmq.transport.sql.mysql.settings import MODE, Settings
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine
 from taskmq.transport.sql.transport import SqlTransport
@@ -33,8 +29,6 @@ T = TypeVar("T")
 POLLED = 0.04
 VERSION = "SELECT max(version) FROM taskmq_schema"
 BEGIN = "START TRANSACTION"
-MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-"""What a server's sql_mode says must not change what our statements mean."""
 SETUP = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     f"SET SESSION sql_mode='{MODE}', innodb_lock_wait_timeout=30",
@@ -43,11 +37,6 @@ SETUP = (
 MARIADB = "SET SESSION optimizer_switch='exists_to_in=off,materialization=off,semijoin=off'"
 MYSQL = "SET SESSION optimizer_switch='materialization=off,semijoin=off'"
 
-if TYPE_CHECKING:
-    MysqlConnection = Connection[Cursor]
-else:
-    MysqlConnection = Connection  # generic for type checkers alone
-
 
 class MysqlEngine(ServerEngine[MysqlConnection]):
     """A MySQL or MariaDB database."""
@@ -55,31 +44,32 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
     name = "mysql"
     words: ClassVar[Words] = WORDS
     next_due: ClassVar[str] = NEXT_DUE
-    error: ClassVar[type[Exception]] = pymysql.Error
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         self.settings = settings
+        self.driver = settings.driver
+        self.error = self.driver.error
         super().__init__(settings.where, namespace, settings.pool, settings.patience)
 
     def _connect(self) -> MysqlConnection:
         return connect(self.settings)
 
     def _transaction(self, connection: MysqlConnection) -> MysqlSession:
-        return MysqlSession(connection, self.namespace, [BEGIN])
+        return MysqlSession(self.driver.cursor(connection), self.namespace, [BEGIN])
 
     def _rows(self, connection: MysqlConnection, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, parameters or None)
+        with self.driver.cursor(connection) as cursor:
+            cursor.execute(cursor.mogrify(statement, parameters) if parameters else statement)
             return list(cursor.fetchall())
 
     def _usable(self, connection: MysqlConnection) -> bool:
-        return connection.open and not _in_transaction(connection)
+        return bool(connection.open) and not self.driver.in_transaction(connection)
 
     def _undo(self, connection: MysqlConnection) -> None:
         try:
             if connection.open:
                 connection.rollback()
-        except (pymysql.Error, OSError):
+        except (self.error, OSError):
             connection.close()
 
     def _lost(self, error: Exception) -> bool:
@@ -89,7 +79,6 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
         return may_run_again(error)
 
     def _translate(self, error: Exception) -> TaskMQError:
-        assert isinstance(error, pymysql.Error)
         return translate(error)
 
     def _schema_version(self) -> int:
@@ -106,26 +95,14 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
     def within(self, connection: object, queues: Sequence[str], work: Callable[[Session], T]) -> T:
         """Run ``work`` in a user's transaction; waiting workers see it when they look next after its commit."""
         self._check()
-        user = driver_connection(connection, Connection, "a pymysql.Connection")
-        with map_errors():
-            if user.get_autocommit() and not _in_transaction(user):
-                raise InvalidArgument("the connection is in autocommit: begin() a transaction first")
-            with user.cursor(Cursor) as cursor:
-                cursor.execute("SELECT DATABASE()")
-                (database,) = cursor.fetchone() or (None,)
-                if database != self.settings.database:
-                    raise InvalidArgument(
-                        f"the connection is to {database}, and the tasks are in {self.settings.where}"
-                    )
-                cursor.execute("SAVEPOINT taskmq")
-                session = GuestSession(user, self.namespace)
-                try:
-                    result = work(session)
-                    session.send()
-                except BaseException:
-                    cursor.execute("ROLLBACK TO SAVEPOINT taskmq")
-                    raise
-                cursor.execute("RELEASE SAVEPOINT taskmq")
+        driver = self.driver
+        user = driver_connection(connection, driver.connection, driver.named)
+        if user.get_autocommit() and not driver.in_transaction(user):
+            raise no_transaction("begin() a transaction, or turn it off")
+        with map_errors(driver.error), within(driver.cursor(user), self.settings):
+            session = GuestSession(driver.cursor(user), self.namespace)
+            result = work(session)
+            session.send()
         return result
 
     def checkup(self) -> list[Finding]:
@@ -136,56 +113,22 @@ class MysqlEngine(ServerEngine[MysqlConnection]):
             return checkup(lambda statement: self._rows(connection, statement, {}), self.namespace)
 
 
-class GuestSession(MysqlSession):
-    """The statements of a publish in a transaction that is not ours, one by one: its connection may know no packets."""
-
-    def __init__(self, connection: MysqlConnection, namespace: str) -> None:
-        super().__init__(connection, namespace, ())
-        self.slots = LONG_SLOTS
-
-    def _exchange(self, statements: Sequence[str]) -> list[Any]:
-        pending, self._pending = [*self._pending, *statements], []
-        answers = []
-        for statement in pending:
-            self._pending = []
-            answers += super()._exchange([statement])
-        return answers[len(answers) - len(statements) :]
-
-
 def connect(settings: Settings) -> MysqlConnection:
     """A connection that is set up as the statements expect it."""
-    _probe(settings)
+    driver = settings.driver
     try:
-        connection = MysqlConnection(
-            **settings.parameters, charset="utf8mb4", autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS
-        )
-    except pymysql.Error as error:
+        connection = driver.connect(settings.parameters)
+    except driver.error as error:
         raise refused(error, settings.where) from error
-    with map_errors(), connection.cursor() as cursor:
+    with map_errors(driver.error), driver.cursor(connection) as cursor:
         for statement in (*SETUP, MARIADB if is_mariadb(connection) else MYSQL):
             cursor.execute(statement)
     return connection
 
 
-def _probe(settings: Settings) -> None:
-    """Raise TransportUnavailable where nobody answers on the unix socket: the driver would leave its own one open."""
-    path = settings.parameters.get("unix_socket")
-    if path is not None:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(settings.parameters["connect_timeout"])
-            try:
-                probe.connect(path)
-            except OSError as error:
-                raise TransportUnavailable(f"{settings.where}: no connection: {error.strerror or error}") from error
-
-
 def is_mariadb(connection: MysqlConnection) -> bool:
     """Which of the two it is."""
-    return "mariadb" in str(connection.get_server_info()).lower()  # type: ignore[no-untyped-call]
-
-
-def _in_transaction(connection: Any) -> bool:
-    return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+    return "mariadb" in str(connection.get_server_info()).lower()
 
 
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:

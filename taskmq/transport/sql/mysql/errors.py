@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pymysql
-
 from taskmq.errors import ConfigError, StoreFull, TaskMQError, TransportError, TransportUnavailable
 
 CONFLICTS = frozenset({1213, 1205, 1020})
 """Deadlock, a lock that did not come, a record that changed: the transaction is undone and may be run again."""
+_OF_CONNECTIONS = ("OperationalError", "InterfaceError")
+"""DB-API's names: each driver has classes of its own."""
 _GONE = frozenset({0, 1053, 1079, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2055, 4031})
 _UNREACHABLE = frozenset({2002, 2003, 2005, 1040, 1203})
 _READ_ONLY = frozenset({1290, 1792, 1836})
@@ -26,7 +26,7 @@ def number(error: BaseException) -> int:
 
 def lost(error: BaseException) -> bool:
     """Whether it was the connection that ended."""
-    return isinstance(error, (pymysql.OperationalError, pymysql.InterfaceError)) and number(error) in _GONE
+    return type(error).__name__ in _OF_CONNECTIONS and number(error) in _GONE
 
 
 def may_run_again(error: BaseException) -> bool:
@@ -37,15 +37,15 @@ def may_run_again(error: BaseException) -> bool:
 
 
 @contextmanager
-def map_errors() -> Iterator[None]:
-    """Turn driver errors into TransportError and its kin; everything else passes."""
+def map_errors(kind: type[Exception]) -> Iterator[None]:
+    """Turn errors of this driver into TransportError and its kin; everything else passes."""
     try:
         yield
-    except pymysql.Error as error:
+    except kind as error:
         raise translate(error) from error
 
 
-def translate(error: pymysql.Error) -> TaskMQError:
+def translate(error: Exception) -> TaskMQError:
     """The error of taskmq that says what this one means."""
     code, said = number(error), _said(error)
     if code in _RIGHTS:
@@ -71,7 +71,7 @@ def translate(error: pymysql.Error) -> TaskMQError:
     return TransportError(f"MySQL: {said}")
 
 
-def refused(error: pymysql.Error, where: str) -> TaskMQError:
+def refused(error: Exception, where: str) -> TaskMQError:
     """Why no connection came about; ``where`` names the server without secrets."""
     code, said = number(error), _said(error)
     if code in (1045, 1698):

@@ -68,7 +68,7 @@ GUARD = "SELECT name FROM taskmq_guards WHERE namespace=%s AND name IN %s ORDER 
 
 # ── flows, lines ──
 
-FLOWS_BY_CODE = f"SELECT {_FLOW} FROM taskmq_flows WHERE queue_id=%s AND code IN %s"
+FLOWS_BY_CODE = f"SELECT {_FLOW} FROM taskmq_flows FORCE INDEX (uq_taskmq_flows_code) WHERE queue_id=%s AND code IN %s"
 FLOWS_BY_ID = f"SELECT {_FLOW} FROM taskmq_flows WHERE flow_id IN {{}}"
 FLOWS_IN_TURN = f"""
 SELECT {_FLOW} FROM taskmq_flows FORCE INDEX (ix_taskmq_flows_turn) WHERE queue_id=%s AND elig=1

@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import astuple
-from pymysql.connections import Connection
-from pymysql.cursors import Cursor
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.engine import Unlocked
+from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.mysql import hot
+from taskmq.transport.sql.mysql.drivers import MysqlCursor, Parameters
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS, listed, numbers, records
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -45,24 +44,27 @@ from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 LONG_SLOTS = range(SLOTS, 1 << 15)
-Parameters = Sequence[Any] | Mapping[str, Any]
 LIMITS = ""
 """The guard of all limits: a name that no queue has."""
 
 
-class Answer:
-    """What one statement of a packet gave."""
+class Sent:
+    """A statement that is kept back; what it gave, once it has been sent."""
 
-    __slots__ = ("first_id", "rowcount", "rows")
+    __slots__ = ("first_id", "rowcount", "rows", "text")
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def take(self, cursor: MysqlCursor) -> None:
+        """Keep the answer that the cursor has come to."""
         self.rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
         self.rowcount = cursor.rowcount
         self.first_id = int(cursor.lastrowid or 0)
 
 
 class MysqlSession(Rare):
-    """One transaction on one connection. ``begin``: the statements that open it."""
+    """One transaction on one cursor. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
     delete_keys: ClassVar[str] = hot.DELETE_KEYS
@@ -73,14 +75,15 @@ class MysqlSession(Rare):
     )
     shared = True
 
-    def __init__(self, connection: Connection[Cursor], namespace: str, begin: Sequence[str]) -> None:
+    def __init__(self, cursor: MysqlCursor, namespace: str, begin: Sequence[str]) -> None:
         self.namespace = namespace
         self.committing = False
         """Whether COMMIT may have reached the server."""
         self.unlocked: Unlocked | None = self
+        self.short: Short | None = None
         self.slots = range(SLOTS)
-        self._cursor = connection.cursor(Cursor)
-        self._pending: list[str] = list(begin)
+        self._cursor = cursor
+        self._pending = [Sent(statement) for statement in begin]
         self._limits_locked = False
 
     # ── exchanges ──
@@ -88,34 +91,40 @@ class MysqlSession(Rare):
     def _text(self, statement: str, parameters: Parameters) -> str:
         return self._cursor.mogrify(statement, parameters) if parameters else statement
 
-    def _later(self, statement: str, parameters: Parameters = ()) -> None:
-        """Send it with the next question."""
-        self._pending.append(self._text(statement, parameters))
+    def _later(self, statement: str, parameters: Parameters = ()) -> Sent:
+        """Send it with the next question; its answer is there after that."""
+        sent = Sent(self._text(statement, parameters))
+        self._pending.append(sent)
+        return sent
+
+    def _now(self, statement: str, parameters: Parameters = ()) -> Sent:
+        """Send it, after all that was kept back."""
+        sent = self._later(statement, parameters)
+        self.send()
+        return sent
 
     def _rows(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """The rows of a question, after all that was kept back."""
-        return self._exchange([self._text(statement, parameters)])[0].rows
-
-    def _exchange(self, statements: Sequence[str]) -> list[Answer]:
-        """All that was kept back and these statements in one packet; the answers to these."""
-        pending, self._pending = [*self._pending, *statements], []
-        cursor = self._cursor
-        cursor.execute(";".join(pending))
-        answers = [Answer(cursor)]
-        while cursor.nextset():
-            answers.append(Answer(cursor))
-        return answers[len(pending) - len(statements) :]
+        return self._now(statement, parameters).rows
 
     def send(self) -> None:
-        """Send what was kept back, and leave the end of the transaction to others."""
-        if self._pending:
-            self._exchange(())
+        """Send what was kept back, in one packet, and leave the end of the transaction to others."""
+        pending, self._pending = self._pending, []
+        if pending:
+            self._exchange(pending)
+
+    def _exchange(self, pending: Sequence[Sent]) -> None:
+        cursor = self._cursor
+        cursor.execute(";".join([sent.text for sent in pending]))
+        for sent in pending:
+            sent.take(cursor)
+            cursor.nextset()
 
     def commit(self) -> None:
         """Send what was kept back, and commit."""
         self._later("COMMIT")
         self.committing = True
-        self._exchange(())
+        self.send()
         self.committing = False
 
     def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -125,7 +134,7 @@ class MysqlSession(Rare):
         self._later(WORDS.text(statement), WORDS.values(parameters))
 
     def _count(self, statement: str, /, **parameters: Any) -> int:
-        return self._exchange([self._text(WORDS.text(statement), WORDS.values(parameters))])[0].rowcount
+        return self._now(WORDS.text(statement), WORDS.values(parameters)).rowcount
 
     # ── queues ──
 
@@ -145,9 +154,13 @@ class MysqlSession(Rare):
         return rows
 
     def _read_queues(self, parameters: Mapping[str, Any], *before: str) -> list[QueueRow]:
-        statements = [*before, hot.QUEUES, hot.HANDLERS]
-        answers = self._exchange([self._text(statement, parameters) for statement in statements])
-        return _queue_rows(answers[-2].rows, answers[-1].rows)
+        for statement in before:
+            self._later(statement, parameters)
+        queues, handlers = self._later(hot.QUEUES, parameters), self._now(hot.HANDLERS, parameters)
+        return _queue_rows(queues.rows, handlers.rows)
+
+    def lock_later(self, names: Sequence[str]) -> None:
+        self._later(hot.LOCK, {"namespace": self.namespace, "names": list(names)})
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         for row in rows:
@@ -155,7 +168,7 @@ class MysqlSession(Rare):
             self._later(hot.WRITE_QUEUE, (*turns, row.level, row.level_at, row.open_at, row.limited, row.queue_id))
 
     def add_handler(self, queue_id: int, name: str, version: str, keyed: bool) -> int:
-        return self._exchange([self._text(hot.ADD_HANDLER, (queue_id, name, version, int(keyed)))])[0].first_id
+        return self._now(hot.ADD_HANDLER, (queue_id, name, version, int(keyed))).first_id
 
     def add_counts(self, rows: Sequence[CountRow]) -> None:
         if rows:
@@ -170,10 +183,9 @@ class MysqlSession(Rare):
     def look_at_queues(self, names: Sequence[str], ids: Sequence[str]) -> tuple[list[QueueRow], set[str]]:
         parameters = {"namespace": self.namespace, "names": sorted(set(names)), "ids": list(ids)}
         self._later(hot.GUARD_SHARED, (self.namespace, parameters["names"]))
-        answers = self._exchange(
-            [self._text(statement, parameters) for statement in (hot.QUEUES, hot.HANDLERS, hot.KNOWN_IDS)]
-        )
-        return _queue_rows(answers[0].rows, answers[1].rows), {row[0] for row in answers[2].rows}
+        queues, handlers = self._later(hot.QUEUES, parameters), self._later(hot.HANDLERS, parameters)
+        known = self._rows(hot.KNOWN_IDS, parameters)
+        return _queue_rows(queues.rows, handlers.rows), {row[0] for row in known}
 
     def append_tasks(self, rows: Sequence[NewTask]) -> None:
         for row, seq in zip(rows, self.next_seqs(len(rows)), strict=True):
@@ -256,7 +268,7 @@ class MysqlSession(Rare):
     def next_seqs(self, count: int) -> Sequence[int]:
         if not count:
             return ()
-        first = self._exchange([hot.NEW_SEQS.format(", ".join(["()"] * count))])[0].first_id
+        first = self._now(hot.NEW_SEQS.format(", ".join(["()"] * count))).first_id
         seqs = range(first, first + count)
         self._later(hot.OLD_SEQS.format(listed(seqs)))
         return seqs
@@ -274,24 +286,29 @@ class MysqlSession(Rare):
     def due_tasks(self, queue_id: int, now: int, limit: int) -> list[DueTask]:
         return [DueTask(*row) for row in self._rows(hot.DUE_TASKS, (queue_id, now, limit))]
 
-    def next_due(self, names: Sequence[str], now: int) -> int | None:
-        due = int(self._rows(NEXT_DUE, {"namespace": self.namespace, "names": list(names), "now": now})[0][0])
-        return None if due == NEVER else due
+    def next_due(self, names: Sequence[str], now: int) -> Promise[int | None]:
+        due = self._later(NEXT_DUE, {"namespace": self.namespace, "names": list(names), "now": now})
+
+        def answer() -> int | None:
+            moment = int(due.rows[0][0])
+            return None if moment == NEVER else moment
+
+        return answer
 
     def make_ready(self, rows: Sequence[Entry]) -> None:
         if rows:
             self._join(hot.MAKE_READY, Entry._fields, rows)
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
-        if not picks:
-            return []
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> Promise[list[ClaimedTask]]:
         places = [(seq, place, int(run is not None)) for place, (seq, run) in enumerate(picks)]
         table, values = records(("seq", "position", "run"), places)
         self._later(hot.CLAIM.format(table), [*values, until, worker, batch])
-        rows = {row[0]: row for row in self._rows(hot.CLAIMED.format(numbers(seq for seq, _ in picks)))}
-        return [ClaimedTask(*rows[seq]) for seq, _ in picks]
+        claimed = self._later(hot.CLAIMED.format(numbers(seq for seq, _ in picks)))
+        return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
         return self._tasks(hot.BY_SEQ.format(numbers(seqs)), (self.namespace,)) if seqs else []
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
@@ -356,9 +373,7 @@ class MysqlSession(Rare):
             self._later(hot.NEW_GUARD, (self.namespace, LIMITS))
             self._later(hot.GUARD, (self.namespace, [LIMITS]))
         parameters = (self.namespace, list(keys))
-        running, lines = self._exchange(
-            [self._text(statement, parameters) for statement in (hot.LIMITS_RUNNING, hot.LIMITS_PARKED)]
-        )
+        running, lines = self._later(hot.LIMITS_RUNNING, parameters), self._now(hot.LIMITS_PARKED, parameters)
         return {row[0]: row[1] for row in running.rows}, [ParkedRow(*row) for row in lines.rows]
 
     def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:

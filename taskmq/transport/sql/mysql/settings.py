@@ -6,14 +6,21 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from taskmq.errors import ConfigError
+from taskmq.transport.sql.mysql.drivers import driver_of
 from taskmq.urls import without_secrets
 
 POOL, PATIENCE = 4, 30.0
 _KNOWN = ("pool", "timeout", "unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "connect_timeout")
 
+MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""What a server's sql_mode says must not change what our statements mean."""
+
 
 class Settings:
-    """A parsed ``mysql://user:password@host:3306/database?pool=4`` URL; raises ConfigError with the way out."""
+    """A parsed ``mysql://user:password@host:3306/database?pool=4`` URL; raises ConfigError with the way out.
+
+    Its scheme names the driver: ``mysql+mysqldb://`` is mysqlclient.
+    """
 
     def __init__(self, url: str) -> None:
         shown = without_secrets(url)
@@ -22,6 +29,7 @@ class Settings:
             port = parts.port
         except ValueError as error:
             raise ConfigError(f"{shown!r}: {error}") from error
+        self.driver = driver_of(parts.scheme)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = sorted(options.keys() - set(_KNOWN))
         if unknown:

@@ -37,14 +37,19 @@ class Ahead:
         flows: Sequence[tuple[Any, ...]],
         look: int,
     ) -> None:
-        """What was read of these queues: (lane, key …) and (queue_id, flow …)."""
+        """What was read of these queues: (lane, key …) and (queue_id, flow …).
+
+        Of a queue that another session made while they were read, there may be lines without the queue: left out.
+        """
         self._look = look
         self._lines = {-row[0]: [] for queue in queues for row in msgspec.json.decode(queue.handlers)}
         for lane, s1, s2, seq, handler in lines:
-            self._lines[lane].append((s1, s2, seq, handler))
+            if lane in self._lines:
+                self._lines[lane].append((s1, s2, seq, handler))
         self._flows = {queue.queue_id: [] for queue in queues}
         for queue_id, *flow in flows:
-            self._flows[queue_id].append(tuple(flow))
+            if queue_id in self._flows:
+                self._flows[queue_id].append(tuple(flow))
 
     def line(self, lane: int, offset: int, limit: int) -> list[Key] | None:
         """Keys of a line, if they are known."""

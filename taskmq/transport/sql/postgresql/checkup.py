@@ -9,6 +9,7 @@ import psycopg
 
 from taskmq.transport.base import Finding
 from taskmq.transport.sql.codes import DUE
+from taskmq.transport.sql.postgresql.connection import is_pooled
 from taskmq.transport.sql.postgresql.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -19,7 +20,7 @@ LATE = 10
 
 OLDEST = f"""
 SELECT pid, coalesce(usename, ''), coalesce(application_name, ''), state, extract(epoch FROM now()-xact_start)::bigint
-FROM pg_stat_activity WHERE xact_start IS NOT NULL AND backend_xmin IS NOT NULL AND pid<>pg_backend_pid()
+FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid<>pg_backend_pid()
   AND datname=current_database() AND xact_start<now()-make_interval(secs => {OLD_TRANSACTION})
 ORDER BY xact_start LIMIT 1
 """
@@ -42,10 +43,24 @@ WHERE EXISTS (SELECT 1 FROM taskmq_workers
 """
 
 
+RIGHTS = """
+SELECT kind, string_agg(DISTINCT lacks, ', '), max(schema), current_user::text FROM (
+  SELECT n.nspname AS schema, c.oid, lacks, CASE c.relkind WHEN 'S' THEN 'SEQUENCES' ELSE 'TABLES' END AS kind
+  FROM pg_class version JOIN pg_namespace n ON n.oid=version.relnamespace
+  JOIN pg_class c ON c.relnamespace=n.oid AND starts_with(c.relname, 'taskmq_') AND c.relname<>'taskmq_schema'
+  JOIN (VALUES ('r', 'SELECT'), ('r', 'INSERT'), ('r', 'UPDATE'), ('r', 'DELETE'), ('S', 'USAGE')) r(relkind, lacks)
+    ON r.relkind=c.relkind::text
+  WHERE version.oid=to_regclass('taskmq_schema')) needed
+WHERE CASE kind WHEN 'TABLES' THEN NOT has_table_privilege(oid, lacks) ELSE NOT has_sequence_privilege(oid, lacks) END
+GROUP BY kind ORDER BY kind DESC
+"""
+
+
 def checkup(connection: Connection, settings: Settings, namespace: str) -> list[Finding]:
     """Everything found wrong with the database."""
     return [
         *replica(connection),
+        *rights(connection),
         *durability(connection),
         *pooler(connection, settings),
         *old_transactions(connection),
@@ -71,6 +86,17 @@ def replica(connection: Connection) -> Iterator[Finding]:
         )
 
 
+def rights(connection: Connection) -> Iterator[Finding]:
+    """What this user may not do; the server's own error names the table, and not the right."""
+    for kind, missing, schema, user in connection.execute(RIGHTS).fetchall():
+        yield Finding(
+            check="rights",
+            level="error",
+            text=f"the user {user} lacks {missing} on {kind.lower()} of taskmq",
+            fix=f"GRANT {missing} ON ALL {kind} IN SCHEMA {schema} TO {user}",
+        )
+
+
 def durability(connection: Connection) -> Iterator[Finding]:
     """Commits that do not wait for the disk."""
     for name in ("fsync", "full_page_writes"):
@@ -91,9 +117,8 @@ def durability(connection: Connection) -> Iterator[Finding]:
 
 
 def pooler(connection: Connection, settings: Settings) -> Iterator[Finding]:
-    """A pooler between: the server's session is not the one that was opened."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if settings.prepared and row and row[0] != connection.info.backend_pid:
+    """A pooler between, which the URL does not know of."""
+    if settings.prepared and is_pooled(connection):
         yield Finding(
             check="pooler",
             level="warning",

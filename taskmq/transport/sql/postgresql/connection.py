@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -15,9 +15,10 @@ from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.errors import lost, map_errors, may_run_again, refused, translate
+from taskmq.transport.sql.postgresql.exchange import Exchanger, Line, Sent
 from taskmq.transport.sql.postgresql.guest import GuestSession, within
 from taskmq.transport.sql.postgresql.listener import Herald, Listener, channel
-from taskmq.transport.sql.postgresql.session import Connection, PgSession
+from taskmq.transport.sql.postgresql.session import PgSession
 from taskmq.transport.sql.postgresql.settings import PLANS, Settings
 from taskmq.transport.sql.postgresql.words import NEXT_DUE, WORDS
 from taskmq.transport.sql.server import ServerEngine
@@ -40,13 +41,14 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
-class PgEngine(ServerEngine[Connection]):
+class PgEngine(ServerEngine[Line]):
     """A PostgreSQL database, with a listener beside the other connections."""
 
     name = "postgresql"
+    short: ClassVar[bool] = True
     words: ClassVar[Words] = WORDS
     next_due: ClassVar[str] = NEXT_DUE
-    error: ClassVar[type[Exception]] = psycopg.Error
+    error: type[Exception] = psycopg.Error
 
     def __init__(self, settings: Settings, namespace: str) -> None:
         self.settings = settings
@@ -62,34 +64,27 @@ class PgEngine(ServerEngine[Connection]):
 
     # ── the driver ──
 
-    def _connect(self) -> Connection:
-        parameters: dict[str, Any] = dict(self.settings.parameters)
-        parameters.setdefault("application_name", "taskmq")
-        parameters.setdefault("connect_timeout", 10)
-        if self.settings.prepared:
-            options = " ".join(f"-c {name}={value}" for name, value in {**PLANS, **SESSION}.items())
-            parameters["options"] = f"{parameters.get('options', '')} {options}".strip()
-        try:
-            connection = psycopg.connect(**parameters, autocommit=True)
-        except psycopg.Error as error:
-            raise refused(error, self.settings.where) from error
+    def _connect(self) -> Line:
+        options = {**PLANS, **SESSION} if self.settings.prepared else {}
+        connection = plain_connection(self.settings, options)
         connection.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one plan a statement
         connection.prepare_threshold = 0 if self.settings.prepared else None
+        connection.exchanger = Exchanger(connection, self.settings.prepared)
         return connection
 
-    def _transaction(self, connection: Connection) -> PgSession:
+    def _transaction(self, connection: Line) -> PgSession:
         return PgSession(connection, self.namespace, self._begin)
 
-    def _rows(self, connection: Connection, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
+    def _rows(self, connection: Line, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
         return connection.execute(statement, parameters).fetchall()
 
-    def _usable(self, connection: Connection) -> bool:
+    def _usable(self, connection: Line) -> bool:
         return not connection.closed and connection.info.transaction_status == _IDLE
 
-    def _undo(self, connection: Connection) -> None:
+    def _undo(self, connection: Line) -> None:
         try:
             if connection.info.transaction_status != _IDLE:
-                connection.execute("ROLLBACK")
+                connection.exchanger.run([Sent("ROLLBACK", ())])  # psycopg's own forgets all that was prepared
         except psycopg.Error:
             connection.close()
 
@@ -168,6 +163,30 @@ class PgEngine(ServerEngine[Connection]):
 
         with self._reader() as connection:
             return checkup(connection, self.settings, self.namespace)
+
+
+def plain_connection(settings: Settings, options: Mapping[str, str] | None = None) -> Line:
+    """A connection in autocommit as the URL describes it, with these settings of its session."""
+    parameters: dict[str, Any] = dict(settings.parameters)
+    parameters.setdefault("application_name", "taskmq")
+    parameters.setdefault("connect_timeout", 10)
+    parameters["client_encoding"] = "UTF8"
+    if options:
+        more = " ".join(f"-c {name}={value}" for name, value in options.items())
+        parameters["options"] = f"{parameters.get('options', '')} {more}".strip()
+    try:
+        connection = Line.connect(**parameters, autocommit=True)
+    except psycopg.Error as error:
+        raise refused(error, settings.where) from error
+    if not settings.prepared:
+        connection.prepare_threshold = None
+    return connection
+
+
+def is_pooled(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether a pooler is in between: the server's session is not the one that was opened."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
 
 
 def open_url(url: str, *, namespace: str = "default", clock: Clock | None = None) -> SqlTransport:

@@ -17,6 +17,8 @@ SAME_TASK = "ix_taskmq_tasks_id"
 _GONE = frozenset({"57P01", "57P02", "57P03", "08000", "08003", "08006", "25P03"})
 """The session was ended: by an administrator, a crash, a restart, or for idling in a transaction."""
 _FULL = frozenset({"53100", "53400", "54000"})
+_CANNOT_GROW = "could not extend file"
+"""A file system's largest file, or a quota of the server's user, is no state of its own."""
 _WAITED = frozenset({"55P03", "57014"})
 
 
@@ -48,7 +50,7 @@ def translate(error: psycopg.Error) -> TaskMQError:
     state = error.sqlstate or ""
     said = _said(error)
     if state == "42501":
-        return TransportError(f"the database user may not do this: {said}; grant it, or use the user that migrated")
+        return TransportError(f"the database user may not do this: {said}; taskmq doctor says what to grant")
     if state in ("42P01", "3F000"):
         return ConfigError(f"the database has no taskmq schema ({said}): run taskmq migrate up")
     if state == "42703":
@@ -58,7 +60,7 @@ def translate(error: psycopg.Error) -> TaskMQError:
             "the server takes no writes: it is a replica, or default_transaction_read_only is on; "
             "let the URL point to the primary (?target_session_attrs=read-write)"
         )
-    if state in _FULL:
+    if state in _FULL or said.startswith(_CANNOT_GROW):
         return StoreFull(f"the database cannot grow: {said}; nothing was stored")
     if state in _WAITED:
         return TransportUnavailable(

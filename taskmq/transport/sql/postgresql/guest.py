@@ -16,7 +16,8 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from taskmq.errors import InvalidArgument
-from taskmq.transport.sql.postgresql.session import LONG_SLOTS, Parameters, PgSession
+from taskmq.transport.sql.postgresql.exchange import Sent
+from taskmq.transport.sql.postgresql.session import LONG_SLOTS, PgSession
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 FIND = """
@@ -58,26 +59,12 @@ class GuestSession(PgSession):
         self.slots = LONG_SLOTS
         self._cursor = cursor
 
-    def _exchange(self, statements: Sequence[tuple[str, Parameters]]) -> list[Any]:
-        pending, self._pending = [*self._pending, *statements], []
-        answers = []
-        for statement, parameters in pending:
-            self._cursor.execute(statement, parameters)
-            answers.append(_Answer(self._cursor))
-        return answers[len(answers) - len(statements) :]
+    def _exchange(self, pending: Sequence[Sent]) -> None:
+        cursor = self._cursor
+        for sent in pending:
+            cursor.execute(sent.statement, sent.parameters)
+            sent.rows, sent.count = cursor.fetchall() if cursor.description else [], cursor.rowcount
 
     def tell(self, channel: str, payload: str) -> None:
         """Send a notice with the commit."""
         self._later("SELECT pg_notify(%s, %s)", (channel, payload))
-
-
-class _Answer:
-    """What a cursor gave before it was used again."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._rows = cursor.fetchall() if cursor.description else []
-        self.rowcount = cursor.rowcount
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows."""
-        return self._rows

@@ -23,7 +23,7 @@ from hashlib import blake2b
 import psycopg
 
 from taskmq.errors import TaskMQError
-from taskmq.transport.sql.postgresql.session import Connection
+from taskmq.transport.sql.postgresql.exchange import Line
 from taskmq.transport.sql.wakeup import Bells
 
 QUIET = 0.05
@@ -41,7 +41,7 @@ def channel(schema: str, namespace: str) -> str:
 class Listener:
     """A thread with a connection that rings this process's bells when others have published."""
 
-    def __init__(self, connect: Callable[[], Connection], name: str, bells: Bells) -> None:
+    def __init__(self, connect: Callable[[], Line], name: str, bells: Bells) -> None:
         self.token = uuid.uuid4().hex[:12]
         self.hears = False
         """Whether notices come through now."""
@@ -76,7 +76,7 @@ class Listener:
                 select.select([self._ear], [], [], pause)
                 pause = min(LAST_RETRY, 2 * pause)
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self, connection: Line) -> None:
         """Until it is closed or the connection ends."""
         line = connection.pgconn
         ears = select.poll()

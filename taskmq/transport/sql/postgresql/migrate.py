@@ -9,15 +9,13 @@ from typing import Any
 
 import psycopg
 
-from taskmq.errors import TransportUnavailable
+from taskmq.errors import ConfigError, TransportUnavailable
 from taskmq.transport.sql.codes import SCHEMA_VERSION
-from taskmq.transport.sql.migrations import Migrator, Plan
-from taskmq.transport.sql.postgresql.errors import map_errors, refused
+from taskmq.transport.sql.migrations import LOCK, TRIES, Migrator, Plan
+from taskmq.transport.sql.postgresql.connection import is_pooled, plain_connection
+from taskmq.transport.sql.postgresql.errors import map_errors
 from taskmq.transport.sql.postgresql.settings import Settings
 
-LOCK = 1.0
-"""Seconds that a change waits for a table, and everybody else behind it."""
-TRIES = 60
 _ONE_AT_A_TIME = "SELECT pg_advisory_lock(hashtextextended('taskmq migrate', 0))"
 
 
@@ -29,11 +27,12 @@ class PgHands:
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        try:
-            connection = psycopg.connect(**self._settings.parameters, autocommit=True)  # type: ignore[arg-type]
-        except psycopg.Error as error:
-            raise refused(error, self._settings.where) from error
-        with connection, map_errors():
+        with plain_connection(self._settings) as connection, map_errors():
+            if is_pooled(connection):
+                raise ConfigError(
+                    f"{self._settings.where} is a pooler: a migration wants the server itself, for it keeps a lock and "
+                    "settings on its session"
+                )
             connection.execute(_ONE_AT_A_TIME)  # until the connection ends
             yield connection
 
@@ -56,7 +55,7 @@ class PgHands:
                         for statement in statements:
                             connection.execute(statement, prepare=False)
                     return
-                except psycopg.errors.LockNotAvailable:
+                except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                     pass
             time.sleep(LOCK)
         raise TransportUnavailable(
@@ -64,10 +63,11 @@ class PgHands:
             "it); nothing was changed, try again"
         )
 
-    def batch(self, statement: str) -> int:
-        """In a transaction of its own."""
+    def ask(self, statement: str) -> Any:
+        """The first value of a question."""
         with self._connection() as connection:
-            return max(0, connection.execute(statement, prepare=False).rowcount)
+            row = connection.execute(statement, prepare=False).fetchone()
+            return row[0] if row else None
 
     def alone(self, statement: str) -> None:
         """Outside of a transaction."""
@@ -76,9 +76,7 @@ class PgHands:
 
     def unfinished(self) -> int:
         """How many tasks have not ended."""
-        with self._connection() as connection:
-            row = connection.execute("SELECT count(*) FROM taskmq_tasks").fetchone()
-            return int(row[0]) if row else 0
+        return int(self.ask("SELECT count(*) FROM taskmq_tasks") or 0)
 
 
 def plan() -> Plan:

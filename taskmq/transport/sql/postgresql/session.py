@@ -11,8 +11,8 @@ lock has begun before: what it reads beside the locked row is as old as the wait
 own, and what is to be true is read by the next one, in the same exchange.
 
 *Exchanges.* What only writes is kept back (``_later``) and sent with the next question, or with COMMIT, as one
-pipeline. BEGIN, the lock, the queues and the first heads of their lines are one exchange; so a claim that finds its
-tasks is three, and a publish that needs no lock is two.
+pipeline. BEGIN, the lock, the queues and the first heads of their lines are one exchange; what the claim marked comes
+back with the COMMIT, as a promise. So a claim that finds its tasks is two, and so is a publish that needs no lock.
 
 *Without the lock.* A plain publish looks at its queue, and where nothing but its own row is to change – no partition,
 no key, no limit, no bound, nothing due that would have to come first – it adds the task and counts it in
@@ -32,10 +32,12 @@ import psycopg
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.engine import Unlocked
+from taskmq.transport.base import Reserve
+from taskmq.transport.sql.engine import Promise, Short, Unlocked
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.ahead import Ahead
+from taskmq.transport.sql.postgresql.exchange import Line, NotSent, Parameters, Sent
 from taskmq.transport.sql.postgresql.words import NEXT_DUE, WORDS, integers
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -48,6 +50,8 @@ from taskmq.transport.sql.rows import (
     KeyRow,
     NewTask,
     ParkedRow,
+    PlainClaim,
+    PlainSuccess,
     QueueRow,
     Renewal,
     Success,
@@ -62,9 +66,6 @@ SLOTS = 16
 LONG_SLOTS = range(SLOTS, 1 << 15)
 """For transactions of users, which may be open for long: nobody is to wait for them. Housekeeping folds them."""
 
-Connection = psycopg.Connection[tuple[Any, ...]]
-Parameters = Sequence[Any] | Mapping[str, Any]
-
 
 def _json(rows: Sequence[msgspec.Struct]) -> str:
     return msgspec.json.encode(rows).decode()
@@ -76,48 +77,56 @@ class PgSession(Rare):
     words: ClassVar[Words] = WORDS
     shared = True
 
-    def __init__(self, connection: Connection, namespace: str, begin: Sequence[str]) -> None:
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], namespace: str, begin: Sequence[str]) -> None:
         self.namespace = namespace
         self.committing = False
         """Whether COMMIT may have reached the server."""
         self._connection = connection
-        self._pending: list[tuple[str, Parameters]] = [(statement, ()) for statement in begin]
+        self._pending = [Sent(statement, ()) for statement in begin]
         self._ahead = Ahead()
         self._limits_locked = False
         self.unlocked: Unlocked | None = self
+        self.short: Short | None = self
         self.slots = range(SLOTS)
         """Where deltas of counts go."""
 
     # ── exchanges ──
 
-    def _later(self, statement: str, parameters: Parameters = ()) -> None:
-        """Send it with the next question."""
-        self._pending.append((statement, parameters))
+    def _later(self, statement: str, parameters: Parameters = ()) -> Sent:
+        """Send it with the next question; its answer is there after that."""
+        sent = Sent(statement, parameters)
+        self._pending.append(sent)
+        return sent
 
     def _rows(self, statement: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """The rows of a question, after all that was kept back."""
-        return self._exchange([(statement, parameters)])[0].fetchall()
-
-    def _exchange(self, statements: Sequence[tuple[str, Parameters]]) -> list[psycopg.Cursor[tuple[Any, ...]]]:
-        """All that was kept back and these statements in one exchange; the cursors of these."""
-        pending, self._pending = [*self._pending, *statements], []
-        run = self._connection.execute
-        if len(pending) == 1:
-            return [run(*pending[0])]
-        with self._connection.pipeline():
-            cursors = [run(statement, parameters) for statement, parameters in pending]
-        return cursors[len(cursors) - len(statements) :]
+        sent = self._later(statement, parameters)
+        self.send()
+        return sent.rows
 
     def send(self) -> None:
-        """Send what was kept back, and leave the end of the transaction to others."""
-        if self._pending:
-            self._exchange(())
+        """Send what was kept back, in one exchange, and leave the end of the transaction to others."""
+        pending, self._pending = self._pending, []
+        if pending:
+            self._exchange(pending)
+
+    def _exchange(self, pending: Sequence[Sent]) -> None:
+        assert isinstance(self._connection, Line)
+        self._connection.exchanger.run(pending)
 
     def commit(self) -> None:
-        """Send what was kept back, and commit."""
+        """Send what was kept back, and commit.
+
+        ``committing`` stays set where nobody knows: not when nothing was sent, nor when something before was refused.
+        """
+        before = self._pending[:]
         self._later("COMMIT")
         self.committing = True
-        self._exchange(())
+        try:
+            self.send()
+        except psycopg.Error as error:
+            self.committing = not (isinstance(error, NotSent) or any(sent.failed for sent in before))
+            raise
         self.committing = False
 
     def _ask(self, statement: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -128,7 +137,9 @@ class PgSession(Rare):
         self._later(WORDS.text(statement), WORDS.values(parameters))
 
     def _count(self, statement: str, /, **parameters: Any) -> int:
-        return self._exchange([(WORDS.text(statement), WORDS.values(parameters))])[0].rowcount
+        sent = self._later(WORDS.text(statement), WORDS.values(parameters))
+        self.send()
+        return sent.count
 
     # ── queues ──
 
@@ -145,14 +156,17 @@ class PgSession(Rare):
 
     def _lock(self, parameters: Mapping[str, Any], look: int) -> tuple[int, list[QueueRow]]:
         """How many rows were locked, and the rows; one that another session made in between is there, but not ours."""
-        statements: list[tuple[str, Parameters]] = [(hot.LOCK, parameters), (hot.QUEUES, parameters)]
+        locked, found = self._later(hot.LOCK, parameters), self._later(hot.QUEUES, parameters)
         if look:
-            statements += [(hot.FIRST_LINES, parameters), (hot.FIRST_FLOWS, parameters)]
-        cursors = self._exchange(statements)
-        rows = [QueueRow(*row) for row in cursors[1].fetchall()]
+            lines, flows = self._later(hot.FIRST_LINES, parameters), self._later(hot.FIRST_FLOWS, parameters)
+        self.send()
+        rows = [QueueRow(*row) for row in found.rows]
         if look:
-            self._ahead.take(rows, cursors[2].fetchall(), cursors[3].fetchall(), look)
-        return cursors[0].rowcount, rows
+            self._ahead.take(rows, lines.rows, flows.rows, look)
+        return locked.count, rows
+
+    def lock_later(self, names: Sequence[str]) -> None:
+        self._later(hot.LOCK, {"namespace": self.namespace, "names": list(names)})
 
     def write_queues(self, rows: Sequence[QueueRow]) -> None:
         for row in rows:
@@ -172,8 +186,9 @@ class PgSession(Rare):
         wanted = sorted(set(names))
         self._later(hot.GUARD_SHARED, ([f"{self.namespace}:{name}" for name in wanted],))
         parameters = {"namespace": self.namespace, "names": wanted}
-        rows, known = self._exchange([(hot.QUEUES, parameters), (hot.KNOWN_IDS, {"ids": list(ids)})])
-        return [QueueRow(*row) for row in rows.fetchall()], {row[0] for row in known.fetchall()}
+        found, known = self._later(hot.QUEUES, parameters), self._later(hot.KNOWN_IDS, {"ids": list(ids)})
+        self.send()
+        return [QueueRow(*row) for row in found.rows], {row[0] for row in known.rows}
 
     def append_tasks(self, rows: Sequence[NewTask]) -> None:
         if rows:
@@ -266,25 +281,32 @@ class PgSession(Rare):
     def due_tasks(self, queue_id: int, now: int, limit: int) -> list[DueTask]:
         return [DueTask(*row) for row in self._rows(hot.DUE_TASKS, (queue_id, now, limit))]
 
-    def next_due(self, names: Sequence[str], now: int) -> int | None:
-        parameters = {"namespace": self.namespace, "names": list(names), "now": now}
-        due: int = self._rows(NEXT_DUE, parameters)[0][0]
-        return None if due == NEVER else due
+    def next_due(self, names: Sequence[str], now: int) -> Promise[int | None]:
+        due = self._later(NEXT_DUE, {"namespace": self.namespace, "names": list(names), "now": now})
+
+        def answer() -> int | None:
+            moment: int = due.rows[0][0]
+            return None if moment == NEVER else moment
+
+        return answer
 
     def make_ready(self, rows: Sequence[Entry]) -> None:
         if rows:
             self._ahead.clear()
             self._later(hot.MAKE_READY, [integers(column) for column in zip(*rows, strict=True)])
 
-    def claim(self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int) -> list[ClaimedTask]:
+    def claim(
+        self, picks: Sequence[tuple[int, int | None]], worker: str, until: int, batch: int
+    ) -> Promise[list[ClaimedTask]]:
         self._ahead.clear()
         seqs = integers(seq for seq, _ in picks)
         runs = "{" + ",".join("f" if run is None else "t" for _, run in picks) + "}"
-        rows = {row[0]: row for row in self._rows(hot.CLAIM, (seqs, runs, until, worker, batch))}
-        return [ClaimedTask(*rows[seq]) for seq, _ in picks]
+        claimed = self._later(hot.CLAIM, (seqs, runs, until, worker, batch))
+        return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
-    def tasks_by_seq(self, seqs: Sequence[int]) -> list[TaskRow]:
-        return self._tasks(hot.BY_SEQ, (integers(seqs), self.namespace)) if seqs else []
+    def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        statement = hot.BY_SEQ_LOCKED if lock else hot.BY_SEQ
+        return self._tasks(statement, (integers(seqs), self.namespace)) if seqs else []
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
         return self._tasks(hot.RUN_MATES, (integers(lanes),)) if lanes else []
@@ -322,6 +344,38 @@ class PgSession(Rare):
             self._ahead.clear()
             self._later(hot.FINISH, (_json(rows), now))
 
+    # ── the short way ──
+
+    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
+        if not rows:
+            return set
+        slot = random.choice(self.slots)
+        gone = self._later(hot.SUCCEED_PLAIN, (self.namespace, _json(rows), slot, now, now, keep))
+        return lambda: {row[0] for row in gone.rows}
+
+    def claim_plain(self, claim: Reserve, batch: int, now: int) -> Promise[PlainClaim | None]:
+        self._ahead.clear()
+        parameters = {
+            "namespace": self.namespace,
+            "name": claim.queues[0],
+            "limit": claim.limit,
+            "worker": claim.worker,
+            "lease": claim.lease,
+            "batch": batch,
+            "now": now,
+        }
+        sent = self._later(hot.CLAIM_PLAIN, parameters)
+
+        def answer() -> PlainClaim | None:
+            rows = sent.rows
+            if not rows:
+                return None
+            rows.sort(key=lambda row: row[4])  # by its place in the claim
+            tasks = [ClaimedTask(*row[5:]) for row in rows if row[4] is not None]
+            return PlainClaim(tasks, *rows[0][:4])
+
+        return answer
+
     # ── concurrency limits ──
 
     def limits_of(self, seqs: Sequence[int]) -> dict[int, Limit]:
@@ -337,8 +391,9 @@ class PgSession(Rare):
             self._limits_locked = True
             self._later(hot.LOCK_LIMITS, (self.namespace,))
         parameters = (self.namespace, list(keys))
-        running, lines = self._exchange([(hot.LIMITS_RUNNING, parameters), (hot.LIMITS_PARKED, parameters)])
-        return {row[0]: row[1] for row in running.fetchall()}, [ParkedRow(*row) for row in lines.fetchall()]
+        running, lines = self._later(hot.LIMITS_RUNNING, parameters), self._later(hot.LIMITS_PARKED, parameters)
+        self.send()
+        return {row[0]: row[1] for row in running.rows}, [ParkedRow(*row) for row in lines.rows]
 
     def write_turns(self, rows: Sequence[tuple[int, int]]) -> None:
         if rows:

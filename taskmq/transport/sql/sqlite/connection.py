@@ -69,6 +69,7 @@ class SqliteEngine:
     """One file: a writing connection behind the writer, and a few reading ones."""
 
     name = "sqlite"
+    short = False
     capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, settings: Settings, namespace: str) -> None:
