@@ -227,7 +227,7 @@ class Node:
             try:
                 if time.monotonic() - looked > ENVIRONMENTS_REMEMBERED:
                     known, looked = await self.on("sweep", self._environments), time.monotonic()
-                for environment_id in known:
+                for environment_id in {*known, *self.stores.opened()}:  # those are new, or about to be known
                     done = await self.on("sweep", self._maintain, environment_id)
                     if done:
                         self.claims.wake_all(environment_id)
