@@ -13,6 +13,8 @@ from taskmq.state import Attempt, TaskInfo, TaskState
 from taskmq.transport.base import PartitionInfo, QueueStats
 from taskmq.wire.times import format_time
 
+MAX_ATTEMPTS = 32
+"""Of a task's history."""
 MAX_TYPE, MAX_MESSAGE, MAX_TRACEBACK = 128, 2048, 8192
 _ORDERED_EXTRAS = ("expires_at", "deadline", "timeout_ms", "retry")
 _MORE_EXTRAS = ("partition_weight", "resource_max_running", "retention_ms", "traceparent")
@@ -79,6 +81,8 @@ def task_object(info: TaskInfo, lookup: Lookup, *, full: bool = True) -> dict[st
     shown |= _progress_of(info, lookup)
     if full:
         shown |= _history_of(info, lookup)
+    elif _has_error(info):
+        shown["error"] = error_object(info.error or "", None)
     return shown
 
 
@@ -107,11 +111,15 @@ def _history_of(info: TaskInfo, lookup: Lookup) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if info.state is TaskState.SUCCEEDED:
         shown |= {} if info.result is None else {"result": info.result}
-    elif info.error is not None and info.state is not TaskState.CANCELLED:
-        shown["error"] = error_object(info.error, info.traceback)
+    elif _has_error(info):
+        shown["error"] = error_object(info.error or "", info.traceback)
     if info.attempts:
-        shown["attempts_history"] = [_attempt(attempt, lookup) for attempt in info.attempts]
+        shown["attempts_history"] = [_attempt(attempt, lookup) for attempt in info.attempts[-MAX_ATTEMPTS:]]
     return shown
+
+
+def _has_error(info: TaskInfo) -> bool:
+    return info.error is not None and info.state not in (TaskState.SUCCEEDED, TaskState.CANCELLED)
 
 
 def reason_of(info: TaskInfo) -> str:
@@ -141,7 +149,7 @@ def error_object(text: str, traceback: str | None) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": kind, "message": message} if colon else {"type": "Error", "message": text}
     if traceback:
         shown["traceback"] = traceback
-    if text.endswith(CUT) or (traceback or "").startswith(CUT) or kind.endswith(CUT):
+    if _is_cut(kind, MAX_TYPE) or _is_cut(shown["message"], MAX_MESSAGE) or (traceback or "").startswith(CUT):
         shown["truncated"] = True
     return shown
 
@@ -153,6 +161,11 @@ def cut(text: str, most: int) -> str:
     """Text of at most so many bytes, cut between characters and marked."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= most else data[: most - len(CUT.encode())].decode("utf-8", "ignore") + CUT
+
+
+def _is_cut(text: str, most: int) -> bool:
+    """Whether ``cut`` has made it: a character of up to four bytes may have been in the way."""
+    return text.endswith(CUT) and len(text.encode()) > most - 4
 
 
 def cut_front(text: str, most: int) -> str:

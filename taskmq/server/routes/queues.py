@@ -11,16 +11,16 @@ import msgspec
 from msgspec import UNSET
 
 from taskmq.names import check_code
-from taskmq.server.bodies import NewQueue, PartitionAction
+from taskmq.server.bodies import ChangeRate, NewQueue, PartitionAction
 from taskmq.server.database import directory
 from taskmq.server.database import queues as queue_rows
 from taskmq.server.database.engine import Conflict
 from taskmq.server.database.queues import QueueRecord
 from taskmq.server.errors import ApiError, denied, invalid, not_found
-from taskmq.server.http import Call, Reply
+from taskmq.server.http import Call, Reply, convert
 from taskmq.server.params import ID
 from taskmq.server.permissions import MATRIX
-from taskmq.server.queue_settings import QueueSettings
+from taskmq.server.queue_settings import QueueSettings, StartRate
 from taskmq.server.views import partition_object, queue_object
 from taskmq.state import TaskState
 from taskmq.transport.serving import Search
@@ -145,8 +145,19 @@ def _patched(old: QueueSettings, patch: Any) -> QueueSettings:
     for name in QueueSettings.__struct_fields__:
         value = getattr(patch, name)
         if value is not UNSET:
+            value = _patched_rate(old.start_rate, value) if isinstance(value, ChangeRate) else value
             changes[name] = getattr(_DEFAULTS, name) if value is None else value
     return msgspec.structs.replace(old, **changes).normal()
+
+
+def _patched_rate(old: StartRate | None, patch: ChangeRate) -> StartRate:
+    fields = {} if old is None else msgspec.structs.asdict(old)
+    fields |= {name: value for name, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
+    try:
+        rate: StartRate = convert({name: value for name, value in fields.items() if value is not None}, StartRate)
+    except ApiError as error:
+        raise error.at("start_rate") from None
+    return rate
 
 
 async def _change(call: Call, new: Callable[[QueueSettings], QueueSettings], action: str) -> Reply:

@@ -47,7 +47,7 @@ async def submit_batch(call: Call) -> Reply:
                 queues[named] = await queue_of(call, body, SUBMIT)
             wanted[index] = (body, queues[named])
         except ApiError as error:
-            answers[index] = _refused(error)
+            answers[index] = _refused(error.at(f"items[{index}]"))
     if wanted:
         await call.node.on("http", _submit, call, wanted, answers)
     return Reply({"items": answers})
@@ -61,7 +61,7 @@ def _submit(call: Call, wanted: dict[int, tuple[BatchItem, QueueRecord]], answer
         try:
             prepared[index] = prepare(body, call.body.items[index], queue, body.idempotency_key, now, most)
         except ApiError as error:
-            answers[index] = _refused(error)
+            answers[index] = _refused(error.at(f"items[{index}]"))
     ids = _publish(store, prepared, answers)
     fresh = [index for index, (_, duplicate) in ids.items() if not duplicate]
     node.claims.arrived(environment, *{prepared[index].message.queue for index in fresh})
@@ -145,7 +145,7 @@ def _sort_out(
             else:
                 first[at] = index
         except (ApiError, IdempotencyConflict) as error:
-            answers[index] = _refused(as_api_error(error))
+            answers[index] = _refused(as_api_error(error).at(f"items[{index}]"))
     return list(first.values())
 
 

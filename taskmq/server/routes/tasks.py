@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from taskmq.outcome import storable
 from taskmq.server.database import sessions as session_rows
 from taskmq.server.errors import ApiError, denied, invalid, not_found
 from taskmq.server.holds import holds
@@ -168,7 +169,8 @@ async def cancel(call: Call) -> Reply:
 
 def _note_cancel(call: Call, task_id: str, reason: str | None) -> None:
     with call.node.database.write() as connection:
-        session_rows.request_cancel(connection, task_id, call.node.store_of(call.identity).now(), reason)
+        now = call.node.store_of(call.identity).now()
+        session_rows.request_cancel(connection, task_id, now, None if reason is None else storable(reason))
 
 
 async def replay(call: Call) -> Reply:

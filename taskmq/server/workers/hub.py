@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from taskmq.errors import TaskMQError
 from taskmq.ids import new_id
+from taskmq.outcome import storable
 from taskmq.server.auth import unauthenticated
 from taskmq.server.database import sessions as session_rows
 from taskmq.server.database.sessions import SessionRecord
@@ -66,11 +67,13 @@ class Hub:
     def check_room(self, peer: str, anonymous: bool) -> None:
         """Raise QUOTA_EXCEEDED if the node has as many connections as it takes."""
         settings = self.node.settings
-        if len(self.connections) >= settings.max_connections or (
-            anonymous and self.anonymous[peer] >= settings.max_anonymous
-        ):
-            details = {"limit": "node.connections", "max": settings.max_connections, "current": len(self.connections)}
-            raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
+        bounds = [(settings.max_connections, len(self.connections))]
+        if anonymous:
+            bounds.append((settings.max_anonymous, self.anonymous[peer]))
+        for most, current in bounds:
+            if current >= most:
+                details = {"limit": "node.connections", "max": most, "current": current}
+                raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
 
     def joined(self, connection: Connection) -> None:
         """A socket is open."""
@@ -167,7 +170,7 @@ class Hub:
             "capabilities": [[c.handler, c.handler_version] for c in hello.capabilities],
             "capacity": hello.capacity,
             "resource_keys": hello.resource_keys,
-            "sdk": "" if hello.sdk is UNSET else hello.sdk,
+            "sdk": "" if hello.sdk is UNSET else storable(hello.sdk),
         }
         record = SessionRecord(
             session_id=session.session_id,

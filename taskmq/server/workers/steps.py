@@ -77,7 +77,7 @@ def end(session: Session, item: FinishItem, max_result: int) -> End:
         "result": item.result,
         "error": None if item.error is UNSET else msgspec.structs.asdict(item.error),
         "delay_ms": None if item.delay_ms is UNSET else item.delay_ms,
-        "reason": None if item.reason is UNSET else item.reason,
+        "reason": None if item.reason is UNSET or item.outcome == "success" else item.reason,  # it is not kept of one
         "block_partition": item.block_partition,
     }
     digest = settle_digest(item.outcome, fields)

@@ -1,0 +1,140 @@
+"""What the contract says in passing: places of faults, bounds of lists, what a history keeps, what a patch merges."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.server.kit import Running, Socket, token
+from tests.server.test_http import JSON, error
+
+
+def batch(own: Running, *items: dict[str, Any]) -> list[dict[str, Any]]:
+    body = {"items": [{"queue": "initial", "handler": "h", **item} for item in items]}
+    answers: list[dict[str, Any]] = own.http.post("/v1/tasks:batch", json=body).json()["data"]["items"]
+    return answers
+
+
+def test_a_fault_in_a_batch_is_named_with_its_item(own: Running) -> None:
+    answers = batch(
+        own,
+        {"idempotency_key": "a"},
+        {"idempotency_key": "b", "priority": 10},
+        {"idempotency_key": "c", "delay_ms": 1, "available_at": "2030-01-01T00:00:00Z"},
+        {"idempotency_key": "d", "payload": "x" * 300_000},
+        {"idempotency_key": "e", "expires_at": "2000-01-01T00:00:00Z"},
+    )
+    fields = [answer.get("error", {}).get("field") for answer in answers]
+    assert fields == [None, "items[1].priority", "items[2].delay_ms", "items[3].payload", "items[4].expires_at"]
+
+
+@pytest.mark.parametrize("name", ["partition", "resource_key"])
+def test_control_characters_are_in_no_key_that_is_asked_for(own: Running, name: str) -> None:
+    for bad in ("\0", "a\x7f", "\x85"):
+        assert error(own.http.get("/v1/tasks", params={name: bad})) == (400, "INVALID_ARGUMENT", f"query.{name}")
+    assert own.http.get("/v1/tasks", params={name: "ż"}).status_code == 200
+
+
+@pytest.mark.parametrize(("limit", "status"), [("9" * 30, 200), ("0007", 200), ("0", 400), ("-1", 400), ("1.0", 400)])
+def test_a_limit_above_a_thousand_is_a_thousand(own: Running, limit: str, status: int) -> None:
+    assert own.http.get("/v1/tasks", params={"limit": limit}).status_code == status
+
+
+def test_the_longest_negative_integer_comes_back(own: Running, worker: Socket) -> None:
+    digits = "-" + "9" * 4300
+    body = f'{{"queue":"initial","handler":"h","payload":{digits}}}'
+    made = own.http.post("/v1/tasks", content=body, headers={**JSON, "Idempotency-Key": "k"})
+    assert f'"payload":{digits}' in made.text
+    task = worker.take()
+    worker.ref += 1
+    worker.link.send(
+        json.dumps({"type": "finish", "ref": worker.ref, **token(task), "outcome": "success"})[:-1]
+        + f',"result":[{digits}]}}'
+    )
+    assert worker.answer(worker.ref)["state"] == "SUCCEEDED"
+    seen = own.http.get(f"/v1/tasks/{task['task_id']}").text
+    assert f'"payload":{digits}' in seen
+    assert f'"result":[{digits}]' in seen
+
+
+def test_false_is_a_result_and_none_is_none(own: Running, worker: Socket) -> None:
+    own.submit("k")
+    end = {**token(worker.take()), "outcome": "success"}
+    assert worker.ask("finish", **end, result=False, reason="done")["state"] == "SUCCEEDED"
+    assert worker.ask("finish", **end)["code"] == "ALREADY_SETTLED"
+    assert worker.ask("finish", **end, result=False)["repeated"] is True
+
+
+def test_a_refused_finish_of_a_batch_keeps_no_other_from_its_own(own: Running, worker: Socket) -> None:
+    for key in ("a", "b", "c"):
+        own.submit(key)
+    tasks = worker.claim(3)
+    worker.ask("start", items=[token(task) for task in tasks])
+    ends = [
+        {**token(tasks[0]), "outcome": "success", "result": "x" * 300_000},
+        {**token(tasks[1]), "outcome": "success", "delay_ms": 1},
+        {**token(tasks[2]), "outcome": "success"},
+    ]
+    large, wrong, good = worker.ask("finish", items=ends)["items"]
+    assert (large["task_id"], large["error"]["code"]) == (tasks[0]["task_id"], "PAYLOAD_TOO_LARGE")
+    assert large["error"]["field"] == "items[0].result"
+    assert wrong["error"]["field"] == "items[1].delay_ms"
+    assert good["state"] == "SUCCEEDED"
+    alone = worker.ask("finish", **ends[0])
+    assert (alone["task_id"], alone["epoch"], alone["code"]) == (*token(tasks[0]).values(), "PAYLOAD_TOO_LARGE")
+
+
+def test_the_head_of_an_ordered_partition_is_eligible(own: Running, worker: Socket) -> None:
+    later, urgent = own.submit("a", partition="!p"), own.submit("b", partition="!p", priority=9)
+
+    def rules(task: dict[str, Any]) -> list[str]:
+        return [hold["rule"] for hold in own.http.get(f"/v1/tasks/{task['task_id']}/why").json()["data"]["holds"]]
+
+    assert (rules(urgent), rules(later)) == ([], ["behind"])
+    assert worker.claim(1)[0]["task_id"] == urgent["task_id"]
+
+
+def test_the_last_thirty_two_settles_are_known_again(own: Running, worker: Socket) -> None:
+    own.submit("k", max_attempts=100)
+    ends = []
+    for _ in range(40):
+        ends.append({**token(worker.take()), "outcome": "retry", "delay_ms": 0})
+        worker.ask("finish", **ends[-1])
+    assert Counter(worker.ask("finish", **end).get("repeated") for end in ends[-32:]) == {True: 32}
+    assert len(own.task(ends[0]["task_id"])["attempts_history"]) == 32
+
+
+def test_lists_show_errors_without_tracebacks_and_say_only_what_was_cut(own: Running, worker: Socket) -> None:
+    own.submit("k")
+    failure = {"type": "E", "message": "and so on…", "traceback": "tb"}
+    made = worker.take()
+    worker.ask("finish", **token(made), outcome="dead", error=failure)
+    (listed,) = own.http.get("/v1/tasks").json()["data"]["items"]
+    assert listed["error"] == {"type": "E", "message": "and so on…"}
+    assert own.task(made["task_id"])["error"] == failure
+
+
+def test_a_key_without_a_bound_holds_nothing_back(own: Running) -> None:
+    own.submit("a", resource_key="r")
+    own.submit("b", resource_key="r")
+    with Socket(own) as worker:
+        worker.hello(resource_keys=True)
+        assert len(worker.claim(2)) == 2
+
+
+def test_a_merge_patch_reaches_into_the_start_rate(own: Running) -> None:
+    rate = {"count": 3, "period_ms": 2000}
+    made = own.http.post("/v1/queues", json={"name": "q", "start_rate": rate}).json()["data"]
+
+    def patch(value: Any) -> Any:
+        answer = own.http.patch(f"/v1/queues/{made['queue_id']}", json={"start_rate": value})
+        return error(answer) if answer.status_code != 200 else answer.json()["data"]["start_rate"]
+
+    assert patch({"burst": 9}) == {**rate, "burst": 9}
+    assert patch({"burst": None, "count": 4}) == {"count": 4, "period_ms": 2000, "burst": 4}
+    assert patch({"count": None}) == (400, "INVALID_ARGUMENT", "start_rate.count")
+    assert patch(None) is None
+    assert patch({"burst": 9}) == (400, "INVALID_ARGUMENT", "start_rate.count")
