@@ -138,3 +138,50 @@ def test_a_merge_patch_reaches_into_the_start_rate(own: Running) -> None:
     assert patch({"count": None}) == (400, "INVALID_ARGUMENT", "start_rate.count")
     assert patch(None) is None
     assert patch({"burst": 9}) == (400, "INVALID_ARGUMENT", "start_rate.count")
+
+
+# ── deleted queues ──
+
+
+def test_nobody_submits_into_a_deleted_queue_whatever_is_remembered_of_it(own: Running) -> None:
+    node = own.application.node
+    old = own.http.post("/v1/queues", json={"name": "q"}).json()["data"]
+    submission = {"queue": "q", "handler": "h"}
+    by_id = {"queue_id": old["queue_id"], "handler": "h"}
+    ended = own.http.post("/v1/tasks", json=submission, headers={"Idempotency-Key": "0"}).json()["data"]
+    own.http.post(f"/v1/tasks/{ended['task_id']}/cancel")
+    known = node.remembered(own.environment, old["queue_id"])
+    assert known is not None
+    assert own.http.delete(f"/v1/queues/{old['queue_id']}").status_code == 200
+
+    def submit(body: Any) -> Any:
+        node.remember(known)  # as another node still does
+        return own.http.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
+
+    assert error(submit(submission))[:2] == (404, "NOT_FOUND")
+    node.remember(known)
+    good, gone = batch(own, {"idempotency_key": "a"}, {"idempotency_key": "b", "queue": "q"})
+    assert (good["status"], gone["status"]) == (201, 404)
+    new = own.http.post("/v1/queues", json={"name": "q"}).json()["data"]
+    assert error(submit(by_id))[:2] == (404, "NOT_FOUND")
+    assert submit(submission).json()["data"]["queue_id"] == new["queue_id"]
+    node.forget(known)
+    assert error(own.http.post(f"/v1/tasks/{ended['task_id']}/replay"))[:2] == (409, "FAILED_PRECONDITION")
+
+
+def test_a_task_that_came_while_its_queue_was_deleted_takes_the_deletion_back(
+    own: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = own.http.post("/v1/queues", json={"name": "q"}).json()["data"]
+    known = own.application.node.remembered(own.environment, made["queue_id"])
+    assert known is not None
+    close = type(own.store).close_queue
+
+    def late(store: Any, queue: str) -> None:
+        own.application.node.remember(known)
+        own.submit("k", queue="q")
+        close(store, queue)
+
+    monkeypatch.setattr(type(own.store), "close_queue", late)
+    assert error(own.http.delete(f"/v1/queues/{made['queue_id']}"))[:2] == (409, "FAILED_PRECONDITION")
+    assert own.submit("again", queue="q")["queue_id"] == made["queue_id"]

@@ -195,9 +195,15 @@ def _unfinished(store: Any, record: QueueRecord) -> int:
 
 
 async def delete(call: Call) -> Reply:
-    """Free the name of a queue that has nothing unfinished; records of ended tasks stay."""
+    """Free the name of a queue that has nothing unfinished; records of ended tasks stay.
+
+    Whoever still believes in the name may be publishing at this moment. So the store's queue is closed, too, and looked
+    at again: what came in between takes the deletion back.
+    """
     record = await find(call, MANAGE)
     environment, store = call.identity.environment_id, call.node.store_of(call.identity)
+    details = {"state": "not_empty"}
+    not_empty = ApiError("FAILED_PRECONDITION", "the queue has unfinished tasks", details=details)
 
     def work() -> None:
         with call.node.database.write() as connection:
@@ -206,13 +212,21 @@ async def delete(call: Call) -> Reply:
                 raise not_found("there is no such queue")
             check_revision(call, current)
             if _unfinished(store, current):
-                details = {"state": "not_empty"}
-                raise ApiError("FAILED_PRECONDITION", "the queue has unfinished tasks", details=details)
+                raise not_empty
             queue_rows.delete(connection, record.queue_id)
             directory.note(connection, environment, call.identity.token_id, "queue.delete", record.queue_id)
 
+    def close() -> None:
+        store.close_queue(record.queue_id)
+        if _unfinished(store, record):
+            with call.node.database.write() as connection:
+                queue_rows.restore(connection, record)
+            call.node.apply(record)
+            raise not_empty
+
     await call.node.on("http", work)
     call.node.forget(record)
+    await call.node.on("http", close)
     return Reply({"queue_id": record.queue_id, "deleted": True})
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taskmq.errors import IdempotencyConflict, TaskMQError
+from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
 from taskmq.server.bodies import BatchItem
 from taskmq.server.database.queues import QueueRecord
 from taskmq.server.errors import ApiError, as_api_error, too_large
@@ -63,6 +63,8 @@ def _submit(call: Call, wanted: dict[int, tuple[BatchItem, QueueRecord]], answer
         except ApiError as error:
             answers[index] = _refused(error.at(f"items[{index}]"))
     ids = _publish(store, prepared, answers)
+    for index in prepared.keys() - ids.keys():  # a queue that is gone is looked up again the next time
+        node.forget(wanted[index][1])
     fresh = [index for index, (_, duplicate) in ids.items() if not duplicate]
     node.claims.arrived(environment, *{prepared[index].message.queue for index in fresh})
     node.metrics.submitted.inc(len(fresh))
@@ -101,6 +103,11 @@ def _publish(store: ServingStore, prepared: dict[int, Prepared], answers: Answer
             receipts = store.publish(Publish(messages=[prepared[index].message for index in fresh]))
         except IdempotencyConflict:
             holders = _holders(store, prepared)  # a key is taken by other content: whose?
+            continue
+        except QueueFull as full:  # a queue was deleted a moment ago: the others' items go in
+            for index in fresh:
+                if prepared[index].message.queue == full.queue:
+                    answers[index] = _refused(as_api_error(full))
             continue
         except TaskMQError as error:
             refusal = as_api_error(error)

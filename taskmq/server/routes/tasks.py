@@ -186,6 +186,11 @@ async def replay(call: Call) -> Reply:
     refused = ApiError("FAILED_PRECONDITION", "only an ended task that did not succeed is replayed", details=details)
     if info.state not in REPLAYABLE or (expected is not None and info.replays != expected):
         raise refused
+    try:
+        await call.node.queue(call.identity.environment_id, queue_id=info.queue)
+    except ApiError:
+        gone = {"state": "queue_deleted"}
+        raise ApiError("FAILED_PRECONDITION", "the task's queue is deleted", details=gone) from None
     wish = Revival(task_id=info.id, available_at=available_at, expected=info.replays)
     revived = await call.node.on("http", store.revive, wish)
     if revived is None:

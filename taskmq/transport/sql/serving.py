@@ -116,6 +116,15 @@ class SqlServing(SqlInspect):
         infos = [task_info(row, now) for row in rows[: params.limit]]
         return Found(tasks=infos, cursor=infos[-1].id if len(rows) > params.limit else None)
 
+    def close_queue(self, queue: str) -> None:
+        """Take nothing more into this queue until it is configured again."""
+
+        def work(session: Session) -> None:
+            for row in session.lock_queues([queue]):
+                session.close(row.queue_id)
+
+        self._engine.write(work)
+
     def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:
         """Those of these idempotency keys that are taken."""
         return self._engine.read(lambda queries: queries.keyed(queue, keys, self._clock.now()))
