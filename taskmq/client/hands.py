@@ -46,11 +46,13 @@ class Hands:
         self.shorter = threading.Event()
         """Set when a lease is granted that is shorter than the one that ``shortest`` told last."""
         self._told = float("inf")
+        self._stray: set[Held] = set()
+        """Lost, but their handlers still run."""
         self._send = send
         self._held: dict[Token, Held] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._stray)
 
     def named(self) -> list[Message]:
         """All of them, as messages name them."""
@@ -69,6 +71,7 @@ class Hands:
 
     def ended(self, held: Held, result: Message) -> None:
         """A handler has ended: its result is said until it is confirmed, or lost."""
+        self._stray.discard(held)
         task = held.execution.task
         if self._held.get((task.task_id, task.epoch)) is held:
             held.result = result
@@ -151,6 +154,8 @@ class Hands:
         if held is None:
             return
         held.execution.cancel(lost=True)
+        if held.running and held.result is None:
+            self._stray.add(held)
         if held.running:
             log.warning("the lease of task %s is lost; its result is dropped", token[0])
 

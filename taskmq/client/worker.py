@@ -267,6 +267,7 @@ class Worker:
             message = finish(task, lambda f=function, e=held.execution: self._call(f, e))  # type: ignore[misc]
             with self._lock:
                 self._hands.ended(held, message)
+                self._claim_more()
 
     def _call(self, function: Handler | None, execution: Execution) -> Any:
         if function is None:

@@ -21,7 +21,7 @@ from taskmq.server.database.sessions import SessionRecord
 from taskmq.server.errors import ApiError, denied
 from taskmq.server.permissions import Identity
 from taskmq.server.signals import until
-from taskmq.server.workers import messages, steps
+from taskmq.server.workers import messages, overdue, steps
 from taskmq.server.workers.connection import DRAINED_LINGERS, Connection
 from taskmq.server.workers.session import HeldTask, Session, held_of, until_of
 from taskmq.transport.serving import Forfeit, HandBack, Held, Step
@@ -96,9 +96,7 @@ class Hub:
 
     async def welcome(self, connection: Connection, hello: messages.Hello) -> dict[str, Any]:
         """A hello: who it is, which session goes on; the fields of ``welcome``."""
-        token = connection.token if connection.token is not None else None
-        if hello.token is not UNSET:
-            token = hello.token
+        token = connection.token if hello.token is UNSET else hello.token
         if token is None:
             raise unauthenticated()
         identity = await self.node.tokens.identify(token)
@@ -236,9 +234,10 @@ class Hub:
         record = self.node.read_queue(session.environment_id, held.queue, None)
         lease = steps.DEFAULT_LEASE if record is None else record.settings.lease_ms * 1000
         made = held_of(b"{}", held.queue, lease, lease)
-        info = self.node.stores.of(session.environment_id).get([held.task_id])[0]
+        store = self.node.stores.of(session.environment_id)
+        info = store.get([held.task_id])[0]
         if info is not None:
-            steps.remember_options(made, info)
+            steps.remember_options(made, info, store.now())
         made.started, made.attempt = held.started, held.attempt
         return made
 
@@ -306,6 +305,9 @@ class Hub:
             now = time.monotonic()
             for connection in list(self.connections):
                 self._look_at(connection, now)
+            for session in self.sessions.values():
+                if late := overdue.overdue(session, now):
+                    self._spawn(overdue.end(self, session, late))
             for session in [s for s in self.sessions.values() if s.connection is None and now - s.seen > AWAY]:
                 del self.sessions[session.session_id]
             try:

@@ -53,6 +53,10 @@ class _Moved(Exception):
     """A task went into other hands between the look at it and the renewal of its lease: undo, and look again."""
 
 
+TIMEOUT_SLACK = 1_500_000
+"""Microseconds."""
+
+
 class SqlServing(SqlInspect):
     """What a server needs beyond the store's other two protocols."""
 
@@ -253,12 +257,15 @@ class _Steps:
 
 
 def _lease_end(task: TaskRow, now: int, lease: int, timeout: int | None) -> int:
-    """A lease reaches neither beyond the task's deadline nor beyond its timeout after its start."""
+    """A lease does not reach beyond the task's deadline, and little beyond its timeout after its start.
+
+    Who serves the task ends it when its timeout is over, and says so; the lease is there for when nobody does.
+    """
     ends = [now + lease]
     if task.deadline_at is not None:
         ends.append(task.deadline_at)
     if timeout is not None and task.started_at is not None:
-        ends.append(task.started_at + timeout)
+        ends.append(task.started_at + timeout + TIMEOUT_SLACK)
     return min(ends)
 
 
