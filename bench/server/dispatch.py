@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from functools import partial
 
-from bench.common import BODY, acknowledge, report, work_off
+from bench.common import BODY, acknowledge, alternate, report, work_off
 from bench.server.served import Served
 from bench.server.sockets import workers
 from taskmq.ids import new_id
@@ -20,23 +21,30 @@ from taskmq.transport.base import Publish, Reserve
 from taskmq.transport.serving import ServingStore
 
 CONNECTIONS = 120
+ROUNDS = 3
 REACH = {1: ">= 0.7", 10: ">= 0.5"}
 
 
 def rates(at: Served, seconds: float) -> None:
-    """Both sides at batch 1 and 10, in turns."""
+    """Both sides at batch 1 and 10, in turns; the library with one thread, and with four."""
     with at.client() as api:
         queue_id = next(iter(api.list_queues(name="initial"))).queue_id
     served = at.stores.of(at.environment)
     for n, most in ((1, 600), (10, 6000)):
-        publish(served, queue_id, int(most * (seconds + 2)))
-        publish(at.store(), "q", int(most * 4 * seconds))
-        over = asyncio.run(_over_sockets(at, n, seconds))
-        for threads in (1, 4):
-            alone = _library(at, n, int(most * seconds) // 2, threads)
-            what = f"{at.kind}, dispatch in batches of {n}, {CONNECTIONS} workers / library, {threads} threads"
-            reach = REACH[n] if threads == 1 else "-"
-            report(what, f"{over:,.0f}/s", f"{alone:,.0f}/s", over / alone, reach)
+
+        def over(n: int = n, most: int = most) -> float:
+            publish(served, queue_id, int(most * (seconds + 2)))
+            return asyncio.run(_over_sockets(at, n, seconds))
+
+        def alone(threads: int, n: int = n, most: int = most) -> float:
+            count = int(most * seconds)
+            publish(at.store(), "q", count)
+            return _library(at, n, count, threads)
+
+        ours, one, four = alternate([over, partial(alone, 1), partial(alone, 4)], ROUNDS)
+        what = f"{at.kind}, dispatch in batches of {n}, {CONNECTIONS} workers / library"
+        report(f"{what}, 1 thread", f"{ours:,.0f}/s", f"{one:,.0f}/s", ours / one, REACH[n])
+        report(f"{what}, 4 threads", f"{ours:,.0f}/s", f"{four:,.0f}/s", ours / four, "-")
 
 
 def publish(store: ServingStore, queue: str, count: int) -> None:

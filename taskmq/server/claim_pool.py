@@ -251,13 +251,9 @@ class ClaimPool:
         """Zero answers remembered."""
         return len(self._empties)
 
-    def waiting_for(self) -> dict[str, set[str]]:
-        """Namespace → queues from which parked requests hope for something."""
-        found: dict[str, set[str]] = {}
-        for request in self._parked.values():
-            ns, queues = request.lane
-            found.setdefault(ns, set()).update(queues)
-        return found
+    def hopeful(self) -> set[Lane]:
+        """Lanes with parked requests, of which no statement is under way."""
+        return {request.lane for request in self._parked.values()} - {r.lane for r in self._flying.values()}
 
     def stats(self, app: str) -> dict[str, int]:
         """Numbers of one application."""

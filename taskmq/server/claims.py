@@ -6,8 +6,8 @@ claims, which blocks in the store's ``wait`` (``listening.py``).
 
 News must not be louder than they are. A connection may start four statements a second, and each piece of news that
 leads to nothing spends one of them: a worker that is told twice of the same task may not ask for the next one. So a
-settle is news only where it may have freed something, and a listener's word does not count when a statement has been
-started since it looked – it will look again.
+settle is news only where it may have freed something, and a listener's word counts only in lanes whose last statement
+had ended before it looked: elsewhere it may have seen what that one has taken, and will look again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from taskmq.errors import TaskMQError
 from taskmq.message import Delivery
-from taskmq.server.claim_pool import Accepted, Answer, Cancelled, ClaimPool, Empty, Error, Release, Start
+from taskmq.server.claim_pool import Accepted, Answer, Cancelled, ClaimPool, Empty, Error, Lane, Release, Start
 from taskmq.server.listening import Listener
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.serving import HandBack
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskmq.server")
 
 STALE = 0.02
-"""Seconds: what a listener saw may be what a statement that was started so shortly before has taken."""
+"""Seconds that a listener's look may take."""
+MOST_LANES = 1000
 
 
 class ClaimRefused(Exception):
@@ -57,6 +58,8 @@ class Claim:
     room: Callable[[], int]
     future: asyncio.Future[list[Delivery]] = field(default_factory=asyncio.Future)
     found: Reserved | None = None
+    given_up: bool = False
+    """Its worker was told that the store does not answer; what the statement takes all the same goes back."""
 
 
 class Claims:
@@ -69,8 +72,8 @@ class Claims:
         self._timer: asyncio.TimerHandle | None = None
         self._due: dict[tuple[str, tuple[str, ...]], asyncio.TimerHandle] = {}
         self._listeners: dict[str, Listener] = {}
-        self._started: dict[str, float] = {}
-        """Environment → when its last statement was started."""
+        self._ended: dict[Lane, float] = {}
+        """When a lane's last statement ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -179,10 +182,12 @@ class Claims:
 
     async def _statement(self, request: int, claim: Claim) -> None:
         """One claim's statement, and what the pool makes of its answer."""
-        started = self._started[claim.environment] = time.monotonic()
+        started = time.monotonic()
         try:
-            found = await self._node.on("claims", self._reserve, claim, max(1, claim.room()))
+            room = max(1, claim.room())
+            found = await self._node.on_behalf(claim.environment, "claims", self._reserve, claim, room)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
+            claim.given_up = True
             failed = self._claims.get(request)
             actions = self.pool.fail(time.monotonic(), request, error)
             if failed is not None and not failed.future.done():
@@ -201,10 +206,14 @@ class Claims:
             if any(isinstance(action, Release) for action in actions):
                 self.hand_back(claim, found.deliveries)
             self._expect(claim, found)
+        if len(self._ended) > MOST_LANES:
+            self._ended.clear()
+        self._ended[claim.environment, claim.queues] = time.monotonic()
         self._poll()
 
     def _reserve(self, claim: Claim, room: int) -> Reserved:
-        return self._node.stores.of(claim.environment).reserve(
+        store = self._node.stores.of(claim.environment)
+        found = store.reserve(
             Reserve(
                 queues=claim.queues,
                 limit=room,
@@ -215,6 +224,9 @@ class Claims:
                 reservation=True,
             )
         )
+        if claim.given_up and found.deliveries:
+            store.steps(claim.session, [HandBack(delivery.id, delivery.epoch) for delivery in found.deliveries])
+        return found
 
     def _expect(self, claim: Claim, found: Reserved) -> None:
         """Look again when something falls due."""
@@ -244,7 +256,7 @@ class Claims:
         steps = [HandBack(delivery.id, delivery.epoch) for delivery in deliveries]
         store = self._node.stores.of(claim.environment)
         try:
-            await self._node.on("steps", store.steps, claim.session, steps)
+            await self._node.on_behalf(claim.environment, "steps", store.steps, claim.session, steps)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             log.warning("claimed tasks could not be handed back; their reservation ends: %s", error)
             return
@@ -262,7 +274,9 @@ class Claims:
 
     def _listen(self) -> None:
         """Let a thread listen in each environment with parked claims, and in no other."""
-        wanted = self.pool.waiting_for()
+        wanted: dict[str, set[str]] = {}
+        for environment, queues in self.pool.hopeful():
+            wanted.setdefault(environment, set()).update(queues)
         for environment in wanted.keys() - self._listeners.keys():
             self._hear(environment)
         for environment, listener in self._listeners.items():
@@ -280,5 +294,6 @@ class Claims:
 
     def _heard(self, environment: str, looked: float) -> None:
         """A listener says that something may be there."""
-        if self._started.get(environment, 0.0) < looked - STALE:
-            self.wake_all(environment)
+        for lane in self.pool.hopeful():
+            if lane[0] == environment and self._ended.get(lane, 0.0) < looked - STALE:
+                self.wake(environment, *lane[1])

@@ -1,8 +1,9 @@
 """One server process: what its routes and connections share, and the threads on which they ask the database.
 
-The loop's thread never touches the database. Four pools of threads do, so that one kind of work cannot hold up
-another: requests, claims (as many as the claim pool has slots), the steps of deliveries, and renewals of leases. A
-slow database may fill the first three; a heartbeat finds the fourth free.
+The loop's thread never touches the database. Pools of threads do, so that one kind of work cannot hold up another:
+requests, claims (as many as the claim pool has slots), the steps of deliveries, renewals of leases, and sweeping. A
+slow database may fill the first three; a heartbeat finds the fourth free. In each of them an environment whose work
+hangs has a share only (``threads.py``).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("taskmq.server")
 
+POOLS = (("http", 16, 8), ("claims", 4, 1), ("steps", 8, 2), ("vital", 4, 2), ("sweep", 2, 1))
+"""Name, threads, and how many of them may be at work for one environment."""
 QUEUE_REMEMBERED = 1.0
 """Seconds for which a queue's settings are believed; changes on this node show at once."""
 SWEEP = 0.5
@@ -70,15 +73,14 @@ class Node:
         self.changes = Changes()
         self.tokens = Tokens(self._look_up, settings.request_rate, settings.request_burst)
         self.closing = False
-        self._pools = {
-            name: Threads(size, f"taskmq-{name}")
-            for name, size in (("http", 16), ("claims", 4), ("steps", 8), ("vital", 4), ("sweep", 2))
-        }
+        self._pools = {name: Threads(size, share, f"taskmq-{name}") for name, size, share in POOLS}
         self.claims = Claims(self)
         self.steppers: dict[str, Stepper] = {}
         self._queues: dict[tuple[str, str], tuple[float, QueueRecord]] = {}
         self._workers: dict[str, str] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._tidying: dict[str, asyncio.Task[None]] = {}
+        """Environments that are being swept: a slow one delays no other."""
         self.cursors = Cursors(b"")
 
     # ── life ──
@@ -98,6 +100,8 @@ class Node:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeping
+        if self._tidying:
+            await asyncio.wait(self._tidying.values(), timeout=1.0)
         self.claims.close()
         for pool in self._pools.values():
             pool.close()
@@ -116,7 +120,14 @@ class Node:
 
     async def on(self, pool: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work on a pool's thread; raises TimeoutError when the store does not answer in time."""
-        return await self._pools[pool].run(partial(work, *args, **kwargs), self.settings.store_timeout)
+        return await self.on_behalf(None, pool, work, *args, **kwargs)
+
+    async def on_behalf(
+        self, environment_id: str | None, pool: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same, with no more threads than one environment may have."""
+        job = partial(work, *args, **kwargs)
+        return await self._pools[pool].run(environment_id, job, self.settings.store_timeout)
 
     async def _look_up(self, token_id: str, secret: str) -> Identity | None:
         return await self.on("http", directory.identify, self.database, token_id, secret)
@@ -128,7 +139,7 @@ class Node:
         known = self._queues.get((environment_id, queue_id or f"={name}"))
         if known is not None and time.monotonic() - known[0] < QUEUE_REMEMBERED:
             return known[1]
-        record = await self.on("http", self.read_queue, environment_id, queue_id, name)
+        record = await self.on_behalf(environment_id, "http", self.read_queue, environment_id, queue_id, name)
         if record is None or record.deleted_at is not None:
             raise not_found("there is no such queue")
         self.remember(record)
@@ -228,15 +239,23 @@ class Node:
                 if time.monotonic() - looked > ENVIRONMENTS_REMEMBERED:
                     known, looked = await self.on("sweep", self._environments), time.monotonic()
                 for environment_id in {*known, *self.stores.opened()}:  # those are new, or about to be known
-                    done = await self.on("sweep", self._maintain, environment_id)
-                    if done:
-                        self.claims.wake_all(environment_id)
+                    if environment_id not in self._tidying:
+                        self._tidying[environment_id] = asyncio.create_task(self._tidy(environment_id))
                 if time.monotonic() - forgot > FORGET_EVERY:
                     forgot = time.monotonic()
                     await self.on("sweep", self._forget_sessions)
             except (TaskMQError, TimeoutError) as error:
                 log.warning("sweeping: %s", error)
             await asyncio.sleep(SWEEP)
+
+    async def _tidy(self, environment_id: str) -> None:
+        try:
+            if await self.on_behalf(environment_id, "sweep", self._maintain, environment_id):
+                self.claims.wake_all(environment_id)
+        except (TaskMQError, TimeoutError, RuntimeError) as error:
+            log.warning("sweeping %s: %s", environment_id, error)
+        finally:
+            del self._tidying[environment_id]
 
     def _environments(self) -> list[str]:
         with self.database.read() as connection:

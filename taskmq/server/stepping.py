@@ -63,7 +63,7 @@ class Stepper:
     async def _together(self, calls: list[Call], futures: list[asyncio.Future[list[Result]]]) -> None:
         store = self._node.stores.of(self._environment)
         try:
-            results = await self._node.on("steps", steps.run, store, calls)
+            results = await self._node.on_behalf(self._environment, "steps", steps.run, store, calls)
         except (TransportError, TimeoutError, RuntimeError) as error:
             for future in futures:
                 _fail(future, error)

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from taskmq.cli.main import cli
+from taskmq.cli.server import limits
 
 ROOT = Path(__file__).parents[2]
 PLACE = ("--application", "a", "--namespace", "n", "--environment", "e", "--queue", "initial")
@@ -114,6 +115,15 @@ def test_addresses_that_others_reach_need_tls(migrated: Path) -> None:
     assert run(migrated, "migrate", "up", TASKMQ_DATABASE_URL="")[0] == 2
 
 
+def test_limits_come_from_the_environment(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MAX_BODY", "x"), ("MAX_PAYLOAD", str(900 * 1024 + 1)), ("REQUEST_RATE", "0")):
+        code, _, err = run(migrated, "server", **{f"TASKMQ_{name}": value})
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"TASKMQ_{name}" in err
+    monkeypatch.setenv("TASKMQ_REQUEST_BURST", "7")
+    assert limits() == {"request_burst": 7}
+
+
 def example(path: Path, **more: str) -> tuple[int, str, str]:
     command = [sys.executable, "-W", "error", str(ROOT / "examples/priority/main.py")]
     done = subprocess.run(command, env={**environment(path), **more}, capture_output=True, text=True, timeout=40)
@@ -137,3 +147,39 @@ def test_the_example_prints_exactly_its_two_lines(migrated: Path) -> None:
         assert taken[0] == 1
     code, out, err = example(migrated, **where)
     assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+def test_tokens_are_made_replaced_and_ended(migrated: Path) -> None:
+    file, again = migrated / "c.json", migrated / "r.json"
+    assert run(migrated, "admin", "bootstrap", *PLACE, "--output", str(file))[0] == 0
+    scopes = ("--scope", "limits:manage", "--scope", "tasks:read:initial")
+    made = migrated / "t.json"
+    code, out, err = run(migrated, "admin", "token", "create", *PLACE[:6], *scopes, "--output", str(made))
+    content = json.loads(made.read_text())
+    assert (code, out, err) == (0, f"token_id={content['token_id']} output={made}\n", "")
+    assert content["scopes"][0] == {"scope": "limits:manage", "queues": "*"}
+    assert len(content["scopes"][1]["queues"][0]) == 32
+    old = content["token_id"]
+    code, out, err = run(migrated, "admin", "token", "rotate", old, "--overlap", "1h", "--output", str(again))
+    content = json.loads(again.read_text())
+    assert (code, out, err) == (0, f"token_id={content['token_id']} replaces={old} output={again}\n", "")
+    assert stat.S_IMODE(again.stat().st_mode) == 0o600
+    assert (content["application"], content["namespace"], content["environment"]) == ("a", "n", "e")
+    lines = [json.loads(line) for line in run(migrated, "admin", "token", "list", "--json")[1].splitlines()]
+    ends = {line["token_id"]: line["expires_at"] for line in lines}
+    assert (ends[old] is not None, ends[content["token_id"]]) == (True, None)
+    assert run(migrated, "admin", "token", "revoke", old)[:2] == (0, f"token_id={old} revoked=true\n")
+    assert run(migrated, "admin", "token", "rotate", old, "--output", str(migrated / "x.json"))[0] == 4
+    assert run(migrated, "admin", "token", "revoke", "0" * 16)[0] == 5
+    assert not (migrated / "x.json").exists()
+
+
+def test_applications_and_namespaces_are_made_once(migrated: Path) -> None:
+    code, out, _ = run(migrated, "admin", "application", "create", "payer")
+    assert code == 0
+    assert re.fullmatch(r"application=payer application_id=[0-9a-f]{32}\n", out)
+    assert run(migrated, "admin", "application", "create", "payer")[0] == 4
+    code, out, _ = run(migrated, "admin", "namespace", "create", "--application", "payer", "its")
+    assert code == 0
+    assert re.fullmatch(r"namespace=its namespace_id=[0-9a-f]{32} application=payer\n", out)
+    assert run(migrated, "admin", "namespace", "create", "--application", "nobody", "other")[0] == 5

@@ -41,7 +41,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> QueueRecord:
     queue_id = call.path["queue_id"]
     if not ID.match(queue_id):
         raise not_found("there is no such queue")
-    record = await call.node.on("http", call.node.read_queue, call.identity.environment_id, queue_id, None)
+    record = await call.on_thread(call.node.read_queue, call.identity.environment_id, queue_id, None)
     if record is None or record.deleted_at is not None:
         raise not_found("there is no such queue")
     if not call.identity.may_touch(scopes, queue_id):
@@ -76,9 +76,9 @@ async def create(call: Call) -> Reply:
         return call.node.apply(record), known is None
 
     try:
-        record, new = await call.node.on("http", work)
+        record, new = await call.on_thread(work)
     except Conflict:
-        record, new = await call.node.on("http", work)
+        record, new = await call.on_thread(work)
     if not new and record.settings != wanted:
         details = {"queue_id": record.queue_id}
         raise ApiError("ALREADY_EXISTS", "a queue of this name has other settings", details=details)
@@ -111,7 +111,7 @@ async def list_queues(call: Call) -> Reply:
         items = [queue_object(record, stats.get(record.queue_id)) for record in page]
         return items, page[-1].queue_id if len(records) > len(page) else None
 
-    items, last = await node.on("http", work)
+    items, last = await call.on_thread(work)
     shown: dict[str, Any] = {"items": items}
     if last is not None:
         shown["next_cursor"] = node.cursors.make(last, environment, filters, time.time())
@@ -121,7 +121,7 @@ async def list_queues(call: Call) -> Reply:
 async def get(call: Call) -> Reply:
     """A queue with its counts."""
     record = await find(call, ANY)
-    stats = await call.node.on("http", call.node.store_of(call.identity).stats, [record.queue_id])
+    stats = await call.on_thread(call.node.store_of(call.identity).stats, [record.queue_id])
     return Reply(queue_object(record, stats[0] if stats else None), headers=_etag(record))
 
 
@@ -184,7 +184,7 @@ async def _change(call: Call, new: Callable[[QueueSettings], QueueSettings], act
             directory.note(connection, environment, call.identity.token_id, action, record.queue_id)
         return call.node.apply(changed)
 
-    changed = await call.node.on("http", work)
+    changed = await call.on_thread(work)
     call.node.remember(changed)
     call.node.claims.wake(environment, changed.queue_id)
     return Reply(queue_object(changed), headers=_etag(changed))
@@ -224,9 +224,9 @@ async def delete(call: Call) -> Reply:
             call.node.apply(record)
             raise not_empty
 
-    await call.node.on("http", work)
+    await call.on_thread(work)
     call.node.forget(record)
-    await call.node.on("http", close)
+    await call.on_thread(close)
     return Reply({"queue_id": record.queue_id, "deleted": True})
 
 
@@ -245,7 +245,7 @@ async def purge(call: Call) -> Reply:
                 return cancelled
             after = found.cursor
 
-    cancelled = await call.node.on("http", work)
+    cancelled = await call.on_thread(work)
     call.node.changes.tell_all()
     return Reply({"cancelled": cancelled})
 
@@ -271,7 +271,7 @@ async def partitions(call: Call) -> Reply:
         shown = [partition_object(info, workers) for info in page]
         return shown, page[-1].code if len(found) > len(page) else None
 
-    items, last = await node.on("http", work)
+    items, last = await call.on_thread(work)
     shown: dict[str, Any] = {"items": items}
     if last is not None:
         shown["next_cursor"] = node.cursors.make(last, environment, filters, time.time())
@@ -305,6 +305,6 @@ async def partition_action(call: Call) -> Reply:
                 raise ApiError("FAILED_PRECONDITION", f"the partition is {what}", details={"state": what})
         return done
 
-    data = await call.node.on("http", work)
+    data = await call.on_thread(work)
     call.node.claims.wake(call.identity.environment_id, queue)
     return Reply(data)

@@ -37,10 +37,10 @@ async def submit(call: Call) -> Reply:
     check_twins(body)
     queue = await queue_of(call, body, SUBMIT)
     try:
-        return await call.node.on("http", _submit, call, queue, key)
+        return await call.on_thread(_submit, call, queue, key)
     except QueueFull:  # deleted a moment ago; its name may be another's by now
         call.node.forget(queue)
-        return await call.node.on("http", _submit, call, await queue_of(call, body, SUBMIT), key)
+        return await call.on_thread(_submit, call, await queue_of(call, body, SUBMIT), key)
 
 
 def _submit(call: Call, queue: QueueRecord, key: str) -> Reply:

@@ -49,7 +49,7 @@ async def submit_batch(call: Call) -> Reply:
         except ApiError as error:
             answers[index] = _refused(error.at(f"items[{index}]"))
     if wanted:
-        await call.node.on("http", _submit, call, wanted, answers)
+        await call.on_thread(_submit, call, wanted, answers)
     return Reply({"items": answers})
 
 

@@ -30,7 +30,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> TaskInfo:
     """The task of the path, if the caller may; raises NOT_FOUND, PERMISSION_DENIED."""
     task_id = call.path["task_id"]
     store = call.node.store_of(call.identity)
-    info = (await call.node.on("http", store.get, [task_id]))[0] if ID.match(task_id) else None
+    info = (await call.on_thread(store.get, [task_id]))[0] if ID.match(task_id) else None
     if info is None:
         raise not_found("there is no such task")
     if not call.identity.may_touch(scopes, info.queue):
@@ -40,7 +40,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> TaskInfo:
 
 async def shown(call: Call, info: TaskInfo) -> dict[str, Any]:
     """The task object."""
-    lookup = await call.node.on("http", call.node.lookup, call.identity.environment_id, [info])
+    lookup = await call.on_thread(call.node.lookup, call.identity.environment_id, [info])
     return task_object(info, lookup)
 
 
@@ -61,7 +61,7 @@ async def _ended(call: Call, info: TaskInfo, seconds: float) -> TaskInfo:
     pause = FIRST_LOOK
     try:
         while not node.closing:
-            found = (await node.on("http", store.get, [info.id]))[0]
+            found = (await call.on_thread(store.get, [info.id]))[0]
             if found is None:
                 return info
             info, left = found, until - time.monotonic()
@@ -99,8 +99,8 @@ async def list_tasks(call: Call) -> Reply:
         after=after,
         limit=query["limit"],
     )
-    found = await node.on("http", store.search, search)
-    lookup = await node.on("http", node.lookup, environment, found.tasks)
+    found = await call.on_thread(store.search, search)
+    lookup = await call.on_thread(node.lookup, environment, found.tasks)
     page: dict[str, Any] = {"items": [task_object(info, lookup, full=False) for info in _of_states(found.tasks, query)]}
     if found.cursor is not None:
         page["next_cursor"] = node.cursors.make(found.cursor, environment, filters, time.time())
@@ -140,7 +140,7 @@ async def _queues(call: Call) -> list[str] | None:
 async def why(call: Call) -> Reply:
     """What holds a task back."""
     info = await find(call, READ)
-    found = [] if info.state.terminal else await call.node.on("http", holds, call.node, call.identity, info)
+    found = [] if info.state.terminal else await call.on_thread(holds, call.node, call.identity, info)
     return Reply({"state": state_of(info), "holds": found})
 
 
@@ -156,8 +156,8 @@ async def cancel(call: Call) -> Reply:
     if info.state.terminal:
         raise ApiError("FAILED_PRECONDITION", "the task has ended", details={"state": info.state.value})
     if info.state is TaskState.RUNNING and not reserved(info):
-        await node.on("http", _note_cancel, call, info.id, reason or None)
-    (state,) = await node.on("http", store.withdraw, [info.id])
+        await call.on_thread(_note_cancel, call, info.id, reason or None)
+    (state,) = await call.on_thread(store.withdraw, [info.id])
     if state is not None and state.terminal and state is not TaskState.CANCELLED:
         raise ApiError("FAILED_PRECONDITION", "the task has ended", details={"state": state.value})
     if state is TaskState.RUNNING:
@@ -192,7 +192,7 @@ async def replay(call: Call) -> Reply:
         gone = {"state": "queue_deleted"}
         raise ApiError("FAILED_PRECONDITION", "the task's queue is deleted", details=gone) from None
     wish = Revival(task_id=info.id, available_at=available_at, expected=info.replays)
-    revived = await call.node.on("http", store.revive, wish)
+    revived = await call.on_thread(store.revive, wish)
     if revived is None:
         raise refused
     call.node.claims.wake(call.identity.environment_id, info.queue)
@@ -224,6 +224,6 @@ async def replay_many(call: Call) -> Reply:
         stats = store.stats([queue.queue_id])
         return {"replayed": replayed, "remaining": stats[0].dead if stats else 0}
 
-    data = await call.node.on("http", work)
+    data = await call.on_thread(work)
     call.node.claims.wake(call.identity.environment_id, queue.queue_id)
     return Reply(data)

@@ -30,6 +30,7 @@ from taskmq.server.stepping import MOST_STEPS, Result
 from taskmq.server.workers import messages, steps
 from taskmq.server.workers.claiming import claim_tasks
 from taskmq.server.workers.outbound import Outbound
+from taskmq.server.workers.renewing import renew
 from taskmq.server.workers.session import Session
 from taskmq.transport.serving import HandBack
 from taskmq.wire import strict
@@ -159,7 +160,7 @@ class Connection:
     # ── reading ──
 
     async def _read(self) -> None:
-        while True:
+        while self._closing is None:
             while self.unanswered >= MAX_UNANSWERED:
                 self._answered.clear()
                 await self._answered.wait()
@@ -358,20 +359,12 @@ class Connection:
     # ── renewals and drain ──
 
     async def _renew(self, session: Session, ref: int, items: list[messages.Item], progress: dict[Any, Any]) -> None:
-        store = self.node.stores.of(session.environment_id)
-        wanted = steps.wishes(session, items, progress)
-        reserve = self.node.settings.reserve_ms * 1000
         try:
-            kept, now = await self.node.on("vital", steps.keep, store, session.session_id, wanted, reserve)
-            fields, late = steps.renewed(session, wanted, kept, now)
-            if late:
-                await self.node.on("steps", store.steps, session.session_id, late)
+            fields = await renew(self.node, session, items, progress)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             self.fail(ref, error)
-            return
-        self.answer("renewed", ref, fields)
-        if late or fields["lost"]:
-            self.hub.freed(session, None)
+        else:
+            self.answer("renewed", ref, fields)
 
     def _drain(self, session: Session, ref: int) -> None:
         session.draining, session.drain_ref = True, ref

@@ -21,7 +21,7 @@ from taskmq.server.database.sessions import SessionRecord
 from taskmq.server.errors import ApiError, denied
 from taskmq.server.permissions import Identity
 from taskmq.server.signals import until
-from taskmq.server.workers import messages, overdue, steps
+from taskmq.server.workers import messages, renewing, steps
 from taskmq.server.workers.connection import DRAINED_LINGERS, Connection
 from taskmq.server.workers.session import HeldTask, Session, held_of, until_of
 from taskmq.transport.serving import Forfeit, HandBack, Held, Step
@@ -122,7 +122,7 @@ class Hub:
             session.session_id = known.session_id
             self._supersede(known.session_id)
             resumed, lost = await self._resume(session, wanted)
-        await self.node.on("http", self._put, session, hello, known)
+        await self.node.on_behalf(session.environment_id, "http", self._put, session, hello, known)
         session.connection = connection
         self.sessions[session.session_id] = session
         connection.session = session
@@ -203,13 +203,15 @@ class Hub:
             kept = [by_token[token] for token in listed if token in by_token]
             return kept, {h.task_id: self._remembered(session, h) for h in kept}
 
-        kept, remembered = await self.node.on("steps", work)
+        environment = session.environment_id
+        kept, remembered = await self.node.on_behalf(environment, "steps", work)
         for h in kept:
             session.held[h.task_id, h.epoch] = remembered[h.task_id]
         items = [messages.Item(h.task_id, h.epoch) for h in kept]
         keeps = steps.wishes(session, items, {})
         reserve = self.node.settings.reserve_ms * 1000
-        results, now = await self.node.on("vital", steps.keep, store, session.session_id, keeps, reserve)
+        keeping = (store, session.session_id, keeps, reserve)
+        results, now = await self.node.on_behalf(environment, "vital", steps.keep, *keeping)
         resumed = []
         for h, result in zip(kept, results, strict=True):
             if result.lease_until is None or result.over is not None:
@@ -266,7 +268,7 @@ class Hub:
             return
         connection.say({"type": "drained", "ref": session.drain_ref})
         session.drain_ref, connection.drained_at = None, time.monotonic()
-        self._spawn(self.node.on("http", self._note_end, session.session_id))
+        self.spawn(self.node.on("http", self._note_end, session.session_id))
 
     def _note_end(self, session_id: str) -> None:
         with self.node.database.write() as connection:
@@ -279,14 +281,15 @@ class Hub:
         if reserved:
             work = [HandBack(*token) for token in reserved]
             with contextlib.suppress(TaskMQError, TimeoutError, RuntimeError):
-                await self.node.on("steps", store.steps, session.session_id, work)
+                await self.node.on_behalf(session.environment_id, "steps", store.steps, session.session_id, work)
             for token in reserved:
                 held = session.held.get(token)
                 if held is not None and not held.started:
                     session.drop(token)
         self.freed(session, None if reserved else ())
 
-    def _spawn(self, work: Any) -> None:
+    def spawn(self, work: Any) -> None:
+        """Do something beside all else; a failure is a word in the log."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
@@ -305,9 +308,7 @@ class Hub:
             now = time.monotonic()
             for connection in list(self.connections):
                 self._look_at(connection, now)
-            for session in self.sessions.values():
-                if late := overdue.overdue(session, now):
-                    self._spawn(overdue.end(self, session, late))
+            renewing.look_after(self, now)
             for session in [s for s in self.sessions.values() if s.connection is None and now - s.seen > AWAY]:
                 del self.sessions[session.session_id]
             try:
