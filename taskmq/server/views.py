@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -43,9 +43,23 @@ def reserved(info: TaskInfo) -> bool:
     return info.state is TaskState.RUNNING and not info.started
 
 
+def deferred(info: TaskInfo) -> bool:
+    """Whether its handler asked for the delay that it waits for; the store calls that RETRYING, too."""
+    last = info.attempts[-1] if info.attempts else None
+    return info.state is TaskState.RETRYING and last is not None and (last.epoch, last.outcome) == (info.epoch, "defer")
+
+
 def state_of(info: TaskInfo) -> str:
-    """Its state as the API names it: what is reserved is still QUEUED."""
-    return TaskState.QUEUED.value if reserved(info) else info.state.value
+    """Its state as the API names it: what is reserved is still QUEUED, what was deferred SCHEDULED."""
+    if reserved(info):
+        return TaskState.QUEUED.value
+    return TaskState.SCHEDULED.value if deferred(info) else info.state.value
+
+
+def stored_states(wanted: Collection[TaskState]) -> list[TaskState]:
+    """As what the store may have tasks of these states; ``state_of`` tells which of those it finds are meant."""
+    more = {TaskState.QUEUED: TaskState.RUNNING, TaskState.SCHEDULED: TaskState.RETRYING}
+    return list(dict.fromkeys([*wanted, *(more[state] for state in wanted if state in more)]))
 
 
 def task_object(info: TaskInfo, lookup: Lookup, *, full: bool = True) -> dict[str, Any]:

@@ -140,6 +140,36 @@ def test_a_merge_patch_reaches_into_the_start_rate(own: Running) -> None:
     assert patch({"burst": 9}) == (400, "INVALID_ARGUMENT", "start_rate.count")
 
 
+# ── states that the store calls otherwise ──
+
+
+def test_a_deferred_task_is_scheduled_wherever_it_is_shown(own: Running, worker: Socket) -> None:
+    own.submit("a")
+    own.submit("b")
+    for outcome in ("defer", "retry"):
+        worker.ask("finish", **token(worker.take()), outcome=outcome, delay_ms=60_000)
+    shown = {}
+    for state in ("SCHEDULED", "RETRYING"):
+        (task,) = own.http.get("/v1/tasks", params={"state": state}).json()["data"]["items"]
+        assert own.task(task["task_id"])["state"] == task["state"] == state
+        shown[state] = task["attempt"]
+    assert shown == {"SCHEDULED": 0, "RETRYING": 1}
+    queue = own.submit("c")["queue_id"]
+    purged = own.http.post(f"/v1/queues/{queue}/purge", json={"states": ["SCHEDULED"]})
+    assert purged.json()["data"] == {"cancelled": 1}
+
+
+def test_what_is_reserved_is_purged_as_queued(own: Running, worker: Socket) -> None:
+    made = own.submit("a")
+    started = worker.take()
+    own.submit("b")
+    (reserved,) = worker.claim()
+    purged = own.http.post(f"/v1/queues/{made['queue_id']}/purge", json={"states": ["QUEUED"]})
+    assert purged.json()["data"] == {"cancelled": 1}
+    assert own.task(started["task_id"])["state"] == "RUNNING"
+    assert worker.ask("start", **token(reserved))["code"] == "LEASE_LOST"
+
+
 # ── deleted queues ──
 
 

@@ -21,7 +21,7 @@ from taskmq.server.http import Call, Reply, convert
 from taskmq.server.params import ID
 from taskmq.server.permissions import MATRIX
 from taskmq.server.queue_settings import QueueSettings, StartRate
-from taskmq.server.views import partition_object, queue_object
+from taskmq.server.views import partition_object, queue_object, state_of, stored_states
 from taskmq.state import TaskState
 from taskmq.transport.serving import Search
 
@@ -239,8 +239,10 @@ async def purge(call: Call) -> Reply:
     def work() -> int:
         cancelled, after = 0, None
         while True:
-            found = store.search(Search(queues=[record.queue_id], states=states, after=after, limit=_PAGE))
-            cancelled += store.withdraw([info.id for info in found.tasks]).count(TaskState.CANCELLED)
+            wanted = Search(queues=[record.queue_id], states=stored_states(states), after=after, limit=_PAGE)
+            found = store.search(wanted)
+            meant = [info.id for info in found.tasks if state_of(info) in states]
+            cancelled += store.withdraw(meant).count(TaskState.CANCELLED)
             if found.cursor is None:
                 return cancelled
             after = found.cursor

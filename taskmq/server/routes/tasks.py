@@ -16,7 +16,7 @@ from taskmq.server.http import Call, Reply
 from taskmq.server.params import ID
 from taskmq.server.routes.submit import queue_of
 from taskmq.server.signals import FIRST_LOOK, LAST_LOOK, wait_for
-from taskmq.server.views import reserved, state_of, task_object
+from taskmq.server.views import reserved, state_of, stored_states, task_object
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.serving import Revival, Search
 from taskmq.wire.times import parse_time
@@ -88,7 +88,7 @@ async def list_tasks(call: Call) -> Reply:
     store = node.store_of(call.identity)
     search = Search(
         queues=queues,
-        states=_states(query["state"]),
+        states=stored_states(query["state"] or []),
         handler=query["handler"],
         partition=query["partition"],
         limit_key=query["resource_key"],
@@ -105,13 +105,6 @@ async def list_tasks(call: Call) -> Reply:
     if found.cursor is not None:
         page["next_cursor"] = node.cursors.make(found.cursor, environment, filters, time.time())
     return Reply(page)
-
-
-def _states(wanted: list[TaskState] | None) -> list[TaskState]:
-    """What the store calls them: a reserved task is RUNNING there and QUEUED here."""
-    if wanted is None:
-        return []
-    return [*wanted, *([TaskState.RUNNING] if TaskState.QUEUED in wanted and TaskState.RUNNING not in wanted else [])]
 
 
 def _of_states(tasks: list[TaskInfo], query: Mapping[str, Any]) -> list[TaskInfo]:
