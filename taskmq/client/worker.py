@@ -79,6 +79,8 @@ class Worker:
         self._leaving = False
         """This connection's server shuts down; the next one may be another's."""
         self._drained = threading.Event()
+        self._finished = threading.Event()
+        """It has drained, or never will: it was stopped, or has failed."""
         self._told = False
         self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
@@ -141,7 +143,8 @@ class Worker:
         """Take nothing more, let what runs end; whether the server confirmed that nothing is held."""
         with self._lock:
             self._ask_to_drain()
-        return self._drained.wait(timeout)
+        self._finished.wait(timeout)
+        return self._drained.is_set()
 
     def _ask_to_drain(self) -> None:
         self._draining = True
@@ -160,6 +163,7 @@ class Worker:
 
     def _end(self) -> None:
         self._stopping.set()
+        self._finished.set()
         self._hands.shorter.set()
         for _ in range(self._capacity):
             self._hands.desk.put(None)
@@ -218,6 +222,7 @@ class Worker:
                 self._leaving = True
             elif kind == "drained":
                 self._drained.set()
+                self._finished.set()
             elif kind == "empty":
                 pause = message.get("retry_after_ms", 0) / 1000
                 self._leaving = self._leaving or message["reason"] == "draining"

@@ -26,7 +26,8 @@ class Lookup(msgspec.Struct):
 
     queues: Mapping[str, QueueRecord]
     workers: Mapping[str, str]
-    cancels: Mapping[str, int]
+    cancels: Mapping[str, tuple[int, str | None]]
+    """When and why."""
 
 
 def extras_of(info: TaskInfo) -> dict[str, Any]:
@@ -111,11 +112,14 @@ def _progress_of(info: TaskInfo, lookup: Lookup) -> dict[str, Any]:
         _times(shown, started_at=info.started_at, lease_until=info.lease_until)
         if worker is not None and info.started_at is not None:
             shown["worker_id"] = worker
-    if running and info.cancel_requested:
-        _times(shown, cancel_requested_at=lookup.cancels.get(info.id, info.started_at))
+    asked_at, why = lookup.cancels.get(info.id, (info.started_at, None))
+    if (running and info.cancel_requested) or (info.state is TaskState.CANCELLED and info.id in lookup.cancels):
+        _times(shown, cancel_requested_at=asked_at)
     _times(shown, finished_at=info.finished_at)
     if info.state is TaskState.FAILED:
         shown["reason"] = reason_of(info)
+    elif why is not None and info.state is TaskState.CANCELLED:
+        shown["reason"] = why
     if info.replays:
         shown["replay_count"] = info.replays
     return shown

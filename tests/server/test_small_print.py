@@ -140,6 +140,22 @@ def test_a_merge_patch_reaches_into_the_start_rate(own: Running) -> None:
     assert patch({"burst": 9}) == (400, "INVALID_ARGUMENT", "start_rate.count")
 
 
+def test_a_cancelled_task_says_why_until_it_is_replayed(own: Running, worker: Socket) -> None:
+    tasks = [own.submit("waits"), own.submit("runs")]
+    worker.take()
+    for task in tasks:
+        own.http.post(f"/v1/tasks/{task['task_id']}/cancel", json={"reason": "no need"})
+    (cancel,) = [worker.hear()]
+    worker.ask("finish", task_id=cancel["task_id"], epoch=cancel["epoch"], outcome="retry")
+    for task in tasks:
+        seen = own.task(task["task_id"])
+        assert (seen["state"], seen["reason"]) == ("CANCELLED", "no need")
+        assert seen["cancel_requested_at"] <= seen["finished_at"]
+        again = own.http.post(f"/v1/tasks/{task['task_id']}/replay").json()["data"]
+        own.http.post(f"/v1/tasks/{task['task_id']}/cancel")
+        assert (again["state"], "reason" in own.task(task["task_id"])) == ("QUEUED", False)
+
+
 # ── states that the store calls otherwise ──
 
 

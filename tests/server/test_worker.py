@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from taskmq.client import AsyncClient, AsyncWorker, Client, Dead, Execution, InvalidArgument, Worker
+from taskmq.client import AsyncClient, AsyncWorker, Client, Dead, Execution, InvalidArgument, PermissionDenied, Worker
 from taskmq.client import link as links
 from taskmq.errors import TransportUnavailable
+from taskmq.server.permissions import Grant
 from taskmq.server.workers import steps
 from tests.server.kit import LOOPBACK, Running, running
 
@@ -154,3 +155,14 @@ def test_a_worker_that_the_server_cannot_read_says_so(own: Running) -> None:
                 await AsyncWorker(api, ["initial"], handlers={"not a name": lambda _: 1}).run()
 
     asyncio.run(scenario())
+
+
+def test_a_worker_without_permission_drains_at_once(own: Running) -> None:
+    token, _ = own.grant(Grant("tasks:submit"), environment=own.environment)
+    with Client(own.url, own.credentials(token)) as api:
+        worker = Worker(api, ["initial"], handlers={"h": lambda _: 1})
+        worker.start()
+        assert worker.drain(60) is False
+        worker.stop()
+        with pytest.raises(PermissionDenied):
+            worker.raise_failure()

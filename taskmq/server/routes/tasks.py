@@ -148,7 +148,7 @@ async def cancel(call: Call) -> Reply:
         return Reply(await shown(call, info))
     if info.state.terminal:
         raise ApiError("FAILED_PRECONDITION", "the task has ended", details={"state": info.state.value})
-    if info.state is TaskState.RUNNING and not reserved(info):
+    if reason or (info.state is TaskState.RUNNING and not reserved(info)):
         await call.on_thread(_note_cancel, call, info.id, reason or None)
     (state,) = await call.on_thread(store.withdraw, [info.id])
     if state is not None and state.terminal and state is not TaskState.CANCELLED:
@@ -164,6 +164,11 @@ def _note_cancel(call: Call, task_id: str, reason: str | None) -> None:
     with call.node.database.write() as connection:
         now = call.node.store_of(call.identity).now()
         session_rows.request_cancel(connection, task_id, now, None if reason is None else storable(reason))
+
+
+def _forget_cancel(call: Call, task_id: str) -> None:
+    with call.node.database.write() as connection:
+        session_rows.forget_cancel(connection, task_id)
 
 
 async def replay(call: Call) -> Reply:
@@ -188,6 +193,8 @@ async def replay(call: Call) -> Reply:
     revived = await call.on_thread(store.revive, wish)
     if revived is None:
         raise refused
+    if info.state is TaskState.CANCELLED:
+        await call.on_thread(_forget_cancel, call, info.id)
     call.node.claims.wake(call.identity.environment_id, info.queue)
     return Reply(await shown(call, revived))
 
