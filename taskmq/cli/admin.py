@@ -9,6 +9,7 @@ from taskmq.cli.admin_tokens import token
 from taskmq.cli.credentials import a_name, check_migrated, credentials, days, new_file, place_options, write
 from taskmq.cli.database import database_option
 from taskmq.cli.migrate import opened
+from taskmq.cli.output import echo_fields, json_option
 from taskmq.clock import SystemClock
 
 
@@ -25,6 +26,7 @@ def command() -> None:
 @click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
 @click.option("--expires", metavar="90d", callback=days, help="When the token ends. [never]")
 @click.option("--output", metavar="FILE", required=True, help="A new file for the credentials, mode 0600.")
+@json_option
 def bootstrap(
     database: str | None,
     application: str,
@@ -35,12 +37,13 @@ def bootstrap(
     url: str | None,
     expires: int | None,
     output: str,
+    as_json: bool,
 ) -> None:
     """Make what is missing of an application, a namespace, an environment and a queue; and always a new token.
 
     The token goes into the file and nowhere else.
     """
-    with opened(database) as db:
+    with new_file(output) as file, opened(database) as db:
         from taskmq.server.database import directory
         from taskmq.server.database import queues as queue_rows
         from taskmq.server.permissions import BOOTSTRAP, WORKER, Grant
@@ -48,27 +51,24 @@ def bootstrap(
 
         check_migrated(db)
         grants = [Grant(scope) for scope in (*BOOTSTRAP, *(WORKER if worker_access else ()))]
-        with new_file(output) as file:
-            with db.write() as connection:
-                place = directory.make_place(connection, application, namespace, environment)
-                record = directory.make_queue(connection, place.environment_id, queue)
-                expires_at = None if expires is None else SystemClock().now() + expires
-                made = directory.make_token(connection, place.environment_id, "bootstrap", grants, expires_at)
-                directory.note(connection, place.environment_id, "cli", "bootstrap", made.token_id)
-            stores = Stores(db.url)
-            try:
-                settings = {record.queue_id: record.settings.config()}
-                stores.of(place.environment_id).configure_queues(settings, overwrite=record.applied == 0)
-            finally:
-                stores.close()
-            with db.write() as connection:
-                queue_rows.mark_applied(connection, record)
-            names = {"application": application, "namespace": namespace, "environment": environment}
-            write(file, credentials(made, grants, names, url, {"queue_id": record.queue_id, "name": queue}))
-    click.echo(
-        f"application={application} namespace={namespace} environment={environment} queue={queue} "
-        f"queue_id={record.queue_id} token_id={made.token_id} output={output}"
-    )
+        with db.write() as connection:
+            place = directory.make_place(connection, application, namespace, environment)
+            record = directory.make_queue(connection, place.environment_id, queue)
+            expires_at = None if expires is None else SystemClock().now() + expires
+            made = directory.make_token(connection, place.environment_id, "bootstrap", grants, expires_at)
+            directory.note(connection, place.environment_id, "cli", "bootstrap", made.token_id)
+        stores = Stores(db.url)
+        try:
+            settings = {record.queue_id: record.settings.config()}
+            stores.of(place.environment_id).configure_queues(settings, overwrite=record.applied == 0)
+        finally:
+            stores.close()
+        with db.write() as connection:
+            queue_rows.mark_applied(connection, record)
+        names = {"application": application, "namespace": namespace, "environment": environment}
+        write(file, credentials(made, grants, names, url, {"queue_id": record.queue_id, "name": queue}))
+    ids = {"queue_id": record.queue_id, "token_id": made.token_id}
+    echo_fields(as_json, **names, queue=queue, **ids, output=output)
 
 
 for group in (token, application, namespace, queue):

@@ -10,7 +10,7 @@ from taskmq.cli.credentials import a_name, check_migrated, credentials, days, ne
 from taskmq.cli.database import CONFLICT, MISSING, database_option
 from taskmq.cli.exits import USAGE, CliError
 from taskmq.cli.migrate import opened
-from taskmq.cli.output import echo_json, echo_table, iso, json_option
+from taskmq.cli.output import echo_fields, echo_json, echo_table, iso, json_option
 from taskmq.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def token() -> None:
 @click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
 @click.option("--expires", metavar="90d", callback=days)
 @click.option("--output", metavar="FILE", required=True)
+@json_option
 def create(
     database: str | None,
     application: str,
@@ -43,22 +44,22 @@ def create(
     url: str | None,
     expires: int | None,
     output: str,
+    as_json: bool,
 ) -> None:
     """Make a token; the only way to grant limits:manage and tokens:manage."""
-    with opened(database) as db:
+    with new_file(output) as file, opened(database) as db:
         from taskmq.server.database import directory
 
         check_migrated(db)
-        with new_file(output) as file:
-            with db.write() as connection:
-                place = _place(connection, application, namespace, environment)
-                grants = [_grant(connection, place, scope) for scope in scopes]
-                expires_at = None if expires is None else SystemClock().now() + expires
-                made = directory.make_token(connection, place.environment_id, name, grants, expires_at)
-                directory.note(connection, place.environment_id, "cli", "token.create", made.token_id)
-            names = {"application": application, "namespace": namespace, "environment": environment}
-            write(file, credentials(made, grants, names, url, None))
-    click.echo(f"token_id={made.token_id} output={output}")
+        with db.write() as connection:
+            place = _place(connection, application, namespace, environment)
+            grants = [_grant(connection, place, scope) for scope in scopes]
+            expires_at = None if expires is None else SystemClock().now() + expires
+            made = directory.make_token(connection, place.environment_id, name, grants, expires_at)
+            directory.note(connection, place.environment_id, "cli", "token.create", made.token_id)
+        names = {"application": application, "namespace": namespace, "environment": environment}
+        write(file, credentials(made, grants, names, url, None))
+    echo_fields(as_json, token_id=made.token_id, output=output)
 
 
 def _place(connection: Connection, application: str, namespace: str, environment: str) -> Place:
@@ -127,26 +128,32 @@ def revoke(database: str | None, token_id: str) -> None:
 @click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
 @click.option("--expires", metavar="90d", callback=days, help="When the new token ends. [never]")
 @click.option("--output", metavar="FILE", required=True, help="A new file for the credentials, mode 0600.")
+@json_option
 def rotate(
-    database: str | None, token_id: str, overlap: int | None, url: str | None, expires: int | None, output: str
+    database: str | None,
+    token_id: str,
+    overlap: int | None,
+    url: str | None,
+    expires: int | None,
+    output: str,
+    as_json: bool,
 ) -> None:
     """Replace a token: a new one with the same scopes; the old one ends when the overlap is over."""
-    with opened(database) as db:
+    with new_file(output) as file, opened(database) as db:
         from taskmq.server.database import directory
 
         check_migrated(db)
-        with new_file(output) as file:
-            with db.write() as connection:
-                old = directory.find_token(connection, token_id)
-                if old is None:
-                    raise CliError(f"there is no token {token_id}", MISSING)
-                now = SystemClock().now()
-                if old.ended(now):
-                    raise CliError(f"the token {token_id} has ended: make a new one", CONFLICT)
-                expires_at = None if expires is None else now + expires
-                made = directory.make_token(connection, old.environment_id, old.name, old.grants, expires_at)
-                directory.end_token(connection, token_id, now + (overlap or 0))
-                directory.note(connection, old.environment_id, "cli", "token.rotate", f"{token_id} {made.token_id}")
-                names = directory.names_of(connection, old.environment_id)
-            write(file, credentials(made, old.grants, names, url, None))
-    click.echo(f"token_id={made.token_id} replaces={token_id} output={output}")
+        with db.write() as connection:
+            old = directory.find_token(connection, token_id)
+            if old is None:
+                raise CliError(f"there is no token {token_id}", MISSING)
+            now = SystemClock().now()
+            if old.ended(now):
+                raise CliError(f"the token {token_id} has ended: make a new one", CONFLICT)
+            expires_at = None if expires is None else now + expires
+            made = directory.make_token(connection, old.environment_id, old.name, old.grants, expires_at)
+            directory.end_token(connection, token_id, now + (overlap or 0))
+            directory.note(connection, old.environment_id, "cli", "token.rotate", f"{token_id} {made.token_id}")
+            names = directory.names_of(connection, old.environment_id)
+        write(file, credentials(made, old.grants, names, url, None))
+    echo_fields(as_json, token_id=made.token_id, replaces=token_id, output=output)

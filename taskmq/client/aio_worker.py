@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,10 @@ class _LoopWorker(Worker):
     def _call(self, function: Handler | None, execution: Execution) -> Any:
         result = super()._call(function, execution)
         if isinstance(result, Awaitable):
-            return asyncio.run_coroutine_threadsafe(_awaited(result), self.loop).result()
+            value, error = asyncio.run_coroutine_threadsafe(_awaited(result), self.loop).result()
+            if error is not None:
+                raise error
+            return value
         return result
 
 
@@ -58,18 +62,22 @@ class AsyncWorker:
         self._core.start()
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT, then drain."""
+        """Work until SIGTERM or SIGINT, then drain. Raises what ended it otherwise."""
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked.set)
         try:
             await self.start()
-            await asked.wait()
-            await self.drain(25.0)
+            while not asked.is_set() and not self._core.ended:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asked.wait(), 0.2)
+            if not self._core.ended:
+                await self.drain(25.0)
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
             await self.stop()
+        self._core.raise_failure()
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - the name that both workers have
         """Take nothing more, let what runs end; whether the server confirmed that nothing is held."""
@@ -80,8 +88,12 @@ class AsyncWorker:
         await asyncio.to_thread(self._core.stop)
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
+async def _awaited(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What it returns, or what would end the loop if it were raised in it."""
+    try:
+        return await value, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
 
 
 __all__ = ["AsyncWorker"]

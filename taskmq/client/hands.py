@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
-from taskmq.client.execution import Dispatched, Execution, Token
+from taskmq.client.execution import Dispatched, Execution, Token, unkept
 
 log = logging.getLogger("taskmq.client")
 
 AGAIN = 0.5
 """Seconds before a message whose outcome is unknown is sent again."""
+NOT_TAKEN = ("PAYLOAD_TOO_LARGE", "INVALID_ARGUMENT")
+"""Codes that refuse what a finish says, not that it is said."""
 
 Message = dict[str, Any]
 
@@ -26,7 +28,11 @@ class Held:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.running = False
+        self.lease = float("inf")
+        """Seconds of the lease that was granted last."""
         self.result: Message | None = None
+        self.ref: int | None = None
+        """Of the request about it that was sent last."""
 
 
 class Hands:
@@ -37,17 +43,26 @@ class Hands:
 
     def __init__(self, send: Callable[[Message], int | None]) -> None:
         self.desk: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
-        self.lease = 30.0
-        """Seconds of the shortest lease that was granted last."""
+        self.shorter = threading.Event()
+        """Set when a lease is granted that is shorter than the one that ``shortest`` told last."""
+        self._told = float("inf")
+        self._stray: set[Held] = set()
+        """Lost, but their handlers still run."""
         self._send = send
         self._held: dict[Token, Held] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) + len(self._stray)
 
     def named(self) -> list[Message]:
         """All of them, as messages name them."""
         return [named(token) for token in self._held]
+
+    def shortest(self) -> float:
+        """Seconds of the shortest lease that is held; infinite for none."""
+        self.shorter.clear()
+        self._told = min((held.lease for held in self._held.values()), default=float("inf"))
+        return self._told
 
     def cancel(self) -> None:
         """Tell every handler to stop."""
@@ -56,28 +71,31 @@ class Hands:
 
     def ended(self, held: Held, result: Message) -> None:
         """A handler has ended: its result is said until it is confirmed, or lost."""
+        self._stray.discard(held)
         task = held.execution.task
         if self._held.get((task.task_id, task.epoch)) is held:
             held.result = result
-            self._send(result)
+            self._ask(held, result)
 
     # ── what the server says ──
 
     def resume(self, welcome: Message, sent: float) -> None:
         """What of all that is held still stands; ``sent``: when it was asked."""
+        for held in self._held.values():
+            held.ref = None  # refs count anew
         for lost in welcome["lost"]:
             self.lose((lost["task_id"], lost["epoch"]))
         for item in welcome["resumed"]:
             token = (item["task_id"], item["epoch"])
-            held = self._held.get(token)
-            if held is None:
+            still = self._held.get(token)
+            if still is None:
                 continue
-            if held.result is not None:
-                self._send(held.result)
+            if still.result is not None:
+                self._ask(still, still.result)
             elif item["phase"] == "reserved":
-                self._send({"type": "start", **named(token)})
+                self._ask(still, {"type": "start", **named(token)})
             else:
-                self._begin(held, item["lease_ms"], sent)
+                self._begin(still, item["lease_ms"], sent)
 
     def hear(self, message: Message, sent: float) -> None:
         """One message. A lease lasts from when it was asked for, not from when it was heard of."""
@@ -101,14 +119,19 @@ class Hands:
             self._refused(message)
 
     def _offered(self, task: Dispatched) -> None:
-        self._held[task.task_id, task.epoch] = Held(Execution(task, self._send))
+        held = self._held[task.task_id, task.epoch] = Held(Execution(task, self._send))
         if task.run is None or task.run.pos == 0:
-            self._send({"type": "start", **named((task.task_id, task.epoch))})
+            self._ask(held, {"type": "start", **named((task.task_id, task.epoch))})
+
+    def _ask(self, held: Held, message: Message) -> None:
+        held.ref = self._send(message)
 
     def _begin(self, held: Held, lease_ms: int, sent: float) -> None:
         """Authority to run; a repeated one changes the lease only."""
-        self.lease = lease_ms / 1000
-        held.execution.until = sent + self.lease
+        held.lease = lease_ms / 1000
+        held.execution.until = sent + held.lease
+        if held.lease < self._told:
+            self.shorter.set()
         if not held.running:
             held.running = True
             self.desk.put(held)
@@ -123,7 +146,7 @@ class Hands:
         for token, held in self._held.items():
             run = held.execution.task.run
             if run is not None and (run.id, run.pos) == (run_id, pos) and not held.running:
-                self._send({"type": "start", **named(token)})
+                self._ask(held, {"type": "start", **named(token)})
 
     def lose(self, token: Token) -> None:
         """Somebody else may have it now."""
@@ -131,6 +154,8 @@ class Hands:
         if held is None:
             return
         held.execution.cancel(lost=True)
+        if held.running and held.result is None:
+            self._stray.add(held)
         if held.running:
             log.warning("the lease of task %s is lost; its result is dropped", token[0])
 
@@ -150,23 +175,29 @@ class Hands:
             held.execution.cancel()
 
     def _refused(self, message: Message) -> None:
-        if "task_id" not in message:
+        """What was asked for a delivery is refused: it is asked again, changed, or given up, but never left lying."""
+        token = self._token_of(message)
+        held = None if token is None else self._held.get(token)
+        if token is None or held is None:
             return
-        token, code = (message["task_id"], message["epoch"]), message["code"]
-        held = self._held.get(token)
-        if code in ("UNAVAILABLE", "TIMEOUT") and held is not None:
+        if message["retryable"] or message["code"] == "TIMEOUT":
             self._again(token, held)
-        elif code == "PAYLOAD_TOO_LARGE" and held is not None and held.result is not None:
-            failure = {"type": "PayloadTooLarge", "message": message["message"], "traceback": ""}
-            held.result = {**named(token), "type": "finish", "outcome": "dead", "error": failure}
-            self._send(held.result)
+        elif message["code"] in NOT_TAKEN and held.result is not None and held.result["outcome"] == "success":
+            held.result = {"type": "finish", **named(token), **unkept(message["message"])}
+            self._ask(held, held.result)
         else:
             self.lose(token)
+
+    def _token_of(self, message: Message) -> Token | None:
+        if "task_id" in message:
+            return message["task_id"], message["epoch"]
+        ref = message.get("ref")
+        return next((token for token, held in self._held.items() if ref is not None and held.ref == ref), None)
 
     def _again(self, token: Token, held: Held) -> None:
         """The outcome is unknown: the same message again, a little later."""
         repeat = held.result or {**named(token), "type": "start"}
-        timer = threading.Timer(AGAIN, self._send, [repeat])
+        timer = threading.Timer(AGAIN, self._ask, [held, repeat])
         timer.daemon = True
         timer.start()
 

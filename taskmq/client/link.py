@@ -27,6 +27,8 @@ log = logging.getLogger("taskmq.client")
 
 FINAL = ("UNAUTHENTICATED", "PERMISSION_DENIED", "UNSUPPORTED_PROTOCOL")
 """Words of a close with 1008 after which coming back is no use."""
+ENDING = (1000, 1002, 1003, 1007, 4001)
+"""Codes of a close after which a worker does not come back: it has drained, is at fault, or goes on elsewhere."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 STEADY = 60.0
 """Seconds of connection after which pauses start short again."""
@@ -149,6 +151,8 @@ class Link:
             closed = link.protocol.close_rcvd
             if closed is not None and closed.code == 1008 and closed.reason in FINAL:
                 raise Final(_of_close(closed.reason))
+            if closed is not None and closed.code in ENDING and not over():
+                raise Final(TaskMQError(f"the server has ended this worker: {closed.code} {closed.reason}"))
 
 
 def _welcome(link: ClientConnection) -> Message:

@@ -21,6 +21,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ log = logging.getLogger("taskmq.client")
 MAX_CLAIM = 100
 REFUSED_PAUSE = 1.0
 """Seconds before the next claim after one that was refused for good."""
+FASTEST_BEAT = 0.25
+"""Seconds between two heartbeats however short a lease is: one that a deadline cuts is not made longer by renewing."""
 
 Handler = Callable[[Execution], Any]
 H = TypeVar("H", bound=Callable[..., Any])
@@ -72,7 +75,12 @@ class Worker:
         self._heartbeat = 10.0
         self._stopping = threading.Event()
         self._draining = False
+        """For good: somebody has asked for it."""
+        self._leaving = False
+        """This connection's server shuts down; the next one may be another's."""
         self._drained = threading.Event()
+        self._finished = threading.Event()
+        """It has drained, or never will: it was stopped, or has failed."""
         self._told = False
         self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
@@ -111,23 +119,37 @@ class Worker:
         old = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
-            while not asked.wait(0.2) and not self._stopping.is_set():
+            while not asked.wait(0.2) and not self.ended:
                 pass
-            self.drain(25.0)
+            if not self.ended:
+                self.drain(25.0)
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
             self.stop()
+        self.raise_failure()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it works no more: it was stopped, has drained, or the server will not have it."""
+        return self._stopping.is_set()
+
+    def raise_failure(self) -> None:
+        """Raise what ended it, unless that was asked for."""
         if self._failure is not None:
             raise self._failure
 
     def drain(self, timeout: float) -> bool:
         """Take nothing more, let what runs end; whether the server confirmed that nothing is held."""
         with self._lock:
-            self._draining = True
-            if not self._told and self._session is not None and self._link.send({"type": "drain"}) is not None:
-                self._told = True
-        return self._drained.wait(timeout)
+            self._ask_to_drain()
+        self._finished.wait(timeout)
+        return self._drained.is_set()
+
+    def _ask_to_drain(self) -> None:
+        self._draining = True
+        if not self._told and self._session is not None and self._link.send({"type": "drain"}) is not None:
+            self._told = True
 
     def stop(self) -> None:
         """End now. What runs is told to stop; what is not confirmed comes back by its lease."""
@@ -141,6 +163,8 @@ class Worker:
 
     def _end(self) -> None:
         self._stopping.set()
+        self._finished.set()
+        self._hands.shorter.set()
         for _ in range(self._capacity):
             self._hands.desk.put(None)
 
@@ -152,16 +176,15 @@ class Worker:
             self._link.run(lambda: self._stopping.is_set() or self._drained.is_set(), self._stopping.wait, self._cut)
         except Final as error:
             self._failure = error.cause
-            self._end()
         except Exception as error:
             log.exception("worker %s failed", self.worker_id)
             self._failure = error
-            self._end()
+        self._end()
 
     def _cut(self) -> None:
         """The connection is gone."""
         with self._lock:
-            self._claim, self._told = None, False
+            self._claim, self._told, self._leaving = None, False, False
 
     def _hello(self) -> dict[str, Any]:
         hello: dict[str, Any] = {
@@ -183,8 +206,8 @@ class Worker:
             self._session = welcome["session_id"]
             self._heartbeat = welcome["heartbeat_ms"] / 1000
             self._hands.resume(welcome, sent)
-            if self._draining and self._link.send({"type": "drain"}) is not None:
-                self._told = True
+            if self._draining:
+                self._ask_to_drain()
             self._claim_more()
 
     def _heard(self, message: dict[str, Any], sent: float) -> None:
@@ -193,12 +216,16 @@ class Worker:
             if message.get("ref") is not None and message["ref"] == self._claim and not message.get("more"):
                 self._claim = None
             self._hands.hear(message, sent)
-            if kind == "drain":
-                self._draining = True
+            if kind == "drain" and message["reason"] == "operator":
+                self._ask_to_drain()
+            elif kind == "drain":
+                self._leaving = True
             elif kind == "drained":
                 self._drained.set()
+                self._finished.set()
             elif kind == "empty":
                 pause = message.get("retry_after_ms", 0) / 1000
+                self._leaving = self._leaving or message["reason"] == "draining"
             elif kind == "error" and "task_id" not in message:
                 log.warning("worker %s: %s %s", self.worker_id, message["code"], message["message"])
                 pause = message.get("details", {}).get("retry_after_ms", REFUSED_PAUSE * 1000) / 1000
@@ -213,16 +240,25 @@ class Worker:
         """Claim as many tasks as slots are free, unless a claim is on its way."""
         with self._lock:
             free = self._capacity - len(self._hands)
-            if free > 0 and self._claim is None and not self._draining and not self._stopping.is_set():
+            over = self._draining or self._leaving or self._stopping.is_set()
+            if free > 0 and self._claim is None and not over:
                 claim = {"type": "claim", "queues": self._queues, "n": min(free, MAX_CLAIM)}
                 self._claim = self._link.send(claim)
 
     # ── the other threads ──
 
     def _beat(self) -> None:
-        """Heartbeats, also while every handler is busy."""
-        while not self._stopping.wait(min(self._heartbeat, self._hands.lease / 3) * random.uniform(0.8, 1.0)):
+        """Heartbeats, also while every handler is busy; sooner than was meant when a shorter lease is granted."""
+        beaten = time.monotonic()
+        while True:
             with self._lock:
+                pause = max(FASTEST_BEAT, min(self._heartbeat, self._hands.shortest() / 3))
+            if self._stopping.is_set():
+                return
+            if self._hands.shorter.wait(max(0.0, beaten + pause * random.uniform(0.8, 1.0) - time.monotonic())):
+                continue
+            with self._lock:
+                beaten = time.monotonic()
                 self._link.send({"type": "renew", "items": self._hands.named()})
 
     def _slot(self) -> None:
@@ -236,6 +272,7 @@ class Worker:
             message = finish(task, lambda f=function, e=held.execution: self._call(f, e))  # type: ignore[misc]
             with self._lock:
                 self._hands.ended(held, message)
+                self._claim_more()
 
     def _call(self, function: Handler | None, execution: Execution) -> Any:
         if function is None:

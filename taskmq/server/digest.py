@@ -64,7 +64,9 @@ def digest(fields: Mapping[str, Any]) -> str:
 
 def settle_digest(outcome: str, fields: Mapping[str, Any]) -> str:
     """What "the same outcome" means for a repeated finish."""
-    kept = {name: value for name, value in fields.items() if value is not None and value is not False}
+    kept = {
+        name: value for name, value in fields.items() if value is not None and (value is not False or name == "result")
+    }
     return hashlib.blake2b(_encode([outcome, kept]), digest_size=16).hexdigest()
 
 

@@ -8,6 +8,7 @@ types, and returns a ``Reply``; whatever it raises becomes the envelope of an er
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import re
@@ -26,6 +27,7 @@ from taskmq.server.errors import ApiError, as_api_error, denied, invalid, not_fo
 from taskmq.server.params import Param, read_query
 from taskmq.server.permissions import MATRIX, Identity
 from taskmq.wire import strict
+from taskmq.wire.codes import MAX_BATCH_BODY
 
 if TYPE_CHECKING:
     from taskmq.server.node import Node
@@ -34,6 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("taskmq.server")
 
+DROPPING, MOST_DROPPED = 2.0, 4 * MAX_BATCH_BODY
+"""Seconds and bytes of a body that is too large, after its answer."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _CONTENT_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?\Z', re.IGNORECASE)
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?\Z", re.DOTALL)
@@ -127,7 +131,8 @@ class Endpoint:
             reply = await self._answer(route, scope, headers, receive)
         except Exception as error:  # every error leaves as an envelope
             reply = error_reply(error, request_id)
-        await respond(send, reply, request_id, head=scope["method"] == "HEAD")
+        rest = receive if reply.status == 413 else None
+        await respond(send, reply, request_id, head=scope["method"] == "HEAD", rest=rest)
         path = route.path if route is not None else "other"
         self._node.metrics.request(scope["method"], path, reply.status, time.perf_counter() - started)
 
@@ -223,8 +228,14 @@ def error_reply(error: BaseException, request_id: str) -> Reply:
     return Reply(None, known.status, known.headers, strict.pack({"error": known.body(request_id)}))
 
 
-async def respond(send: Send, reply: Reply, request_id: str, *, head: bool = False) -> None:
-    """Send a reply with the headers that every answer has."""
+async def respond(
+    send: Send, reply: Reply, request_id: str, *, head: bool = False, rest: Receive | None = None
+) -> None:
+    """Send a reply with the headers that every answer has.
+
+    ``rest``: where the unread body comes from. Closing on a caller that still sends makes its system throw away what
+    it has been answered; so, after the answer, the rest is let run into the void for a while.
+    """
     body = reply.raw if reply.raw is not None else strict.pack({"data": reply.data or {}})
     headers = {
         "content-type": reply.content_type,
@@ -234,11 +245,21 @@ async def respond(send: Send, reply: Reply, request_id: str, *, head: bool = Fal
         "taskmq-version": version(),
         **{name.lower(): value for name, value in reply.headers.items()},
     }
-    if reply.status == 413:
-        headers["connection"] = "close"  # the rest of the body is not read
+    if rest is not None:
+        headers["connection"] = "close"
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": raw})
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    await send({"type": "http.response.body", "body": b"" if head else body, "more_body": rest is not None})
+    if rest is not None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_drop(rest), DROPPING)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive) -> None:
+    left = MOST_DROPPED
+    while left > 0 and (message := await receive()).get("more_body"):
+        left -= len(message.get("body", b""))
 
 
 @cache

@@ -37,7 +37,7 @@ from taskmq.server.stepping import Stepper
 from taskmq.server.stores import Stores
 from taskmq.server.threads import Threads
 from taskmq.server.views import Lookup
-from taskmq.state import TaskInfo
+from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Maintain
 from taskmq.transport.serving import ServingStore
 
@@ -200,8 +200,8 @@ class Node:
             attempt.worker for info in infos for attempt in info.attempts if attempt.worker
         }
         unknown = [session for session in sessions if session not in self._workers]
-        asked = [info.id for info in infos if info.cancel_requested]
-        cancels: dict[str, int] = {}
+        asked = [info.id for info in infos if info.cancel_requested or info.state is TaskState.CANCELLED]
+        cancels: dict[str, tuple[int, str | None]] = {}
         if missing or unknown or asked:
             with self.database.read() as connection:
                 for queue_id in missing:

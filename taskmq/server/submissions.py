@@ -26,6 +26,8 @@ from taskmq.wire.times import format_time, parse_time
 
 EXTRAS = "http"
 """Header of the envelope with what the API shows of a task and the store does not keep, as JSON."""
+UNBOUNDED = 1_000_000
+"""Of a resource key that a task gives no bound for: the largest there is."""
 _TWINS = (("available_at", "delay_ms"), ("expires_at", "expires_ms"), ("deadline", "deadline_ms"))
 
 
@@ -172,7 +174,7 @@ def _partition(body: Submit) -> Partition | None:
 def _limit(body: Submit) -> Limit | None:
     if body.resource_key is UNSET:
         return None
-    return Limit(body.resource_key, 1 if body.resource_max_running is UNSET else body.resource_max_running)
+    return Limit(body.resource_key, UNBOUNDED if body.resource_max_running is UNSET else body.resource_max_running)
 
 
 def _headers(body: Submit, expires: int | None, deadline: int | None) -> dict[str, str]:

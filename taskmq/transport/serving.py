@@ -198,6 +198,10 @@ class Serving(Protocol):
         """One page of tasks."""
         ...
 
+    def close_queue(self, queue: str) -> None:
+        """Take nothing more into this queue until it is configured again: a publish raises QueueFull, of nothing."""
+        ...
+
     def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:
         """Those of these idempotency keys that are taken."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import sqlite3
@@ -161,3 +162,16 @@ def test_sixty_four_requests_without_an_answer_are_the_most_that_is_read(tmp_pat
             lock.execute("ROLLBACK")
         refs = [worker.hear()["ref"] for _ in range(91)]
         assert sorted(refs) == list(range(10, 101))
+
+
+@pytest.mark.parametrize(("path", "size"), [("/v1/tasks", 1_048_577), ("/v1/tasks:batch", 8 * 1_048_576 + 1)])
+def test_who_sends_a_body_to_its_end_gets_the_answer_that_it_is_too_large(
+    server: Running, path: str, size: int
+) -> None:
+    for _ in range(5):
+        with closing(http.client.HTTPConnection(LOOPBACK, server.port, timeout=10)) as made:
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.token}"}
+            made.request("POST", path, b" " * size, {**headers, "Idempotency-Key": "k"})
+            answer = made.getresponse()
+            assert (answer.status, json.loads(answer.read())["error"]["code"]) == (413, "PAYLOAD_TOO_LARGE")
+            assert answer.headers["Connection"] == "close"

@@ -102,6 +102,10 @@ def test_bootstrap_writes_a_private_file_and_never_the_token_elsewhere(migrated:
     link = migrated / "link.json"
     link.symlink_to(migrated / "target.json")
     assert run(migrated, "admin", "bootstrap", *PLACE, "--output", str(link))[0] == 4
+    nowhere = ("--database", "postgresql://127.0.0.1:1/none", "--output", str(output))  # the file is looked at first
+    assert run(migrated, "admin", "bootstrap", *PLACE, *nowhere)[0] == 4
+    shown = json.loads(run(migrated, "admin", "bootstrap", *PLACE, "--json", "--output", str(migrated / "j"))[1])
+    assert shown["queue_id"] == credentials["queue"]["queue_id"]
     taken = ("--application", "b", *PLACE[2:])
     other = migrated / "o.json"
     assert run(migrated, "admin", "bootstrap", *taken, "--output", str(other))[0] == 4

@@ -262,3 +262,26 @@ def test_the_example_prints_exactly_its_two_lines(own: Running, tmp_path: Path) 
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, LINES, "")
     assert time.monotonic() - began < 25
+
+
+def test_every_text_is_stored_and_a_deleted_queue_stays_closed(own: Running) -> None:
+    text = "😀\0"
+    with Socket(own) as worker:
+        assert worker.hello(sdk=text)["type"] == "welcome"
+        made = own.submit("a", max_attempts=1)
+        task = worker.take()
+        cancelled = own.http.post(f"/v1/tasks/{made['task_id']}/cancel", json={"reason": text})
+        assert cancelled.json()["data"]["state"] == "RUNNING"
+        failure = {"type": text, "message": text, "traceback": text}
+        assert worker.ask("finish", **token(task), outcome="dead", reason=text, error=failure)["state"] == "CANCELLED"
+        own.submit("b")
+        task = worker.take()
+        assert worker.ask("finish", **token(task), outcome="dead", reason=text, error=failure)["state"] == "FAILED"
+        assert own.task(task["task_id"])["error"]["message"] == "😀?"
+    queue = own.http.post("/v1/queues", json={"name": "q"}).json()["data"]["queue_id"]
+    known = own.application.node.remembered(own.environment, queue)
+    assert known is not None
+    assert own.http.delete(f"/v1/queues/{queue}").status_code == 200
+    own.application.node.remember(known)
+    late = own.http.post("/v1/tasks", json={"queue": "q", "handler": "h"}, headers={"Idempotency-Key": "k"})
+    assert late.status_code == 404

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from taskmq.errors import IdempotencyConflict
+from taskmq.errors import IdempotencyConflict, QueueFull
 from taskmq.message import Message
 from taskmq.server.bodies import Submit
 from taskmq.server.database.queues import QueueRecord
@@ -36,7 +36,11 @@ async def submit(call: Call) -> Reply:
     key = check_header_key(call.header(b"idempotency-key"))
     check_twins(body)
     queue = await queue_of(call, body, SUBMIT)
-    return await call.on_thread(_submit, call, queue, key)
+    try:
+        return await call.on_thread(_submit, call, queue, key)
+    except QueueFull:  # deleted a moment ago; its name may be another's by now
+        call.node.forget(queue)
+        return await call.on_thread(_submit, call, await queue_of(call, body, SUBMIT), key)
 
 
 def _submit(call: Call, queue: QueueRecord, key: str) -> Reply:

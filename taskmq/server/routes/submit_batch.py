@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taskmq.errors import IdempotencyConflict, TaskMQError
+from taskmq.errors import IdempotencyConflict, QueueFull, TaskMQError
 from taskmq.server.bodies import BatchItem
 from taskmq.server.database.queues import QueueRecord
 from taskmq.server.errors import ApiError, as_api_error, too_large
@@ -47,7 +47,7 @@ async def submit_batch(call: Call) -> Reply:
                 queues[named] = await queue_of(call, body, SUBMIT)
             wanted[index] = (body, queues[named])
         except ApiError as error:
-            answers[index] = _refused(error)
+            answers[index] = _refused(error.at(f"items[{index}]"))
     if wanted:
         await call.on_thread(_submit, call, wanted, answers)
     return Reply({"items": answers})
@@ -61,8 +61,10 @@ def _submit(call: Call, wanted: dict[int, tuple[BatchItem, QueueRecord]], answer
         try:
             prepared[index] = prepare(body, call.body.items[index], queue, body.idempotency_key, now, most)
         except ApiError as error:
-            answers[index] = _refused(error)
+            answers[index] = _refused(error.at(f"items[{index}]"))
     ids = _publish(store, prepared, answers)
+    for index in prepared.keys() - ids.keys():  # a queue that is gone is looked up again the next time
+        node.forget(wanted[index][1])
     fresh = [index for index, (_, duplicate) in ids.items() if not duplicate]
     node.claims.arrived(environment, *{prepared[index].message.queue for index in fresh})
     node.metrics.submitted.inc(len(fresh))
@@ -101,6 +103,11 @@ def _publish(store: ServingStore, prepared: dict[int, Prepared], answers: Answer
             receipts = store.publish(Publish(messages=[prepared[index].message for index in fresh]))
         except IdempotencyConflict:
             holders = _holders(store, prepared)  # a key is taken by other content: whose?
+            continue
+        except QueueFull as full:  # a queue was deleted a moment ago: the others' items go in
+            for index in fresh:
+                if prepared[index].message.queue == full.queue:
+                    answers[index] = _refused(as_api_error(full))
             continue
         except TaskMQError as error:
             refusal = as_api_error(error)
@@ -145,7 +152,7 @@ def _sort_out(
             else:
                 first[at] = index
         except (ApiError, IdempotencyConflict) as error:
-            answers[index] = _refused(as_api_error(error))
+            answers[index] = _refused(as_api_error(error).at(f"items[{index}]"))
     return list(first.values())
 
 

@@ -21,14 +21,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
 from starlette.types import Receive, Send
 
 from taskmq.errors import TaskMQError
 from taskmq.server.errors import ApiError, as_api_error, invalid
-from taskmq.server.stepping import MOST_STEPS
+from taskmq.server.stepping import MOST_STEPS, Result
 from taskmq.server.workers import messages, steps
 from taskmq.server.workers.claiming import claim_tasks
 from taskmq.server.workers.outbound import Outbound
+from taskmq.server.workers.renewing import renew
 from taskmq.server.workers.session import Session
 from taskmq.transport.serving import HandBack
 from taskmq.wire import strict
@@ -45,6 +47,8 @@ MAX_ERRORS, ERRORS_WITHIN = 10, 60.0
 DRAINED_LINGERS = 30.0
 
 Reply = dict[str, Any]
+Work = steps.Step | Reply
+"""What a message asks of the store; or, where that is refused, the reply."""
 
 
 class Closed(Exception):
@@ -76,7 +80,7 @@ class Connection:
         self.unanswered = 0
         self._last_ref = 0
         self.outbound = Outbound(send)
-        self._steps: deque[tuple[messages.Message, list[steps.Step]]] = deque()
+        self._steps: deque[tuple[messages.Message, list[Work]]] = deque()
         self._has_steps = asyncio.Event()
         self._errors: deque[float] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -145,15 +149,13 @@ class Connection:
         self.unanswered -= 1
         self._answered.set()
 
-    def fail(self, ref: int | None, error: BaseException) -> None:
-        """An error as the final reply, or without ``ref`` as a word of its own."""
+    def fail(self, ref: int, error: BaseException, message: messages.Message | None = None) -> None:
+        """An error as the final reply; it names the delivery that the message is about, if that is one."""
         known = as_api_error(error)
         if known.code == "INTERNAL":
             log.error("a worker's request failed", exc_info=error)
-        if ref is not None:
-            self.answer("error", ref, {"error": known})
-        else:
-            self.say({"type": "error", **known.body()})
+        named = {name: getattr(message, name, UNSET) for name in ("task_id", "epoch")}
+        self.answer("error", ref, {"error": known, **{n: value for n, value in named.items() if value is not UNSET}})
 
     # ── reading ──
 
@@ -200,7 +202,7 @@ class Connection:
         try:
             self._dispatch(self.session, message)
         except ApiError as error:
-            self.fail(message.ref, error)
+            self.fail(message.ref, error, message)
 
     def _too_early(self) -> Closed:
         """There was no hello."""
@@ -258,11 +260,10 @@ class Connection:
         elif isinstance(message, messages.Drain):
             self._drain(session, message.ref)
         elif isinstance(message, messages.Start):
-            work: list[steps.Step] = [steps.begin(session, item) for item in messages.started_items(message)]
+            work: list[Work] = [steps.begin(session, item) for item in messages.started_items(message)]
             self._queue(message, work)
         elif isinstance(message, messages.Finish):
-            most = self.node.settings.max_payload
-            self._queue(message, [steps.end(session, item, most) for item in messages.finished_items(message)])
+            self._queue(message, self._ends(session, message))
         elif isinstance(message, messages.Release):
             self._queue(message, [HandBack(item.task_id, item.epoch) for item in message.items])
 
@@ -284,7 +285,19 @@ class Connection:
 
     # ── steps ──
 
-    def _queue(self, message: messages.Message, work: list[steps.Step]) -> None:
+    def _ends(self, session: Session, message: messages.Finish) -> list[Work]:
+        """The steps of a finish. One that is refused has its reply already, which keeps no other from its own."""
+        work: list[Work] = []
+        for index, item in enumerate(messages.finished_items(message)):
+            try:
+                messages.check_finish(item)
+                work.append(steps.end(session, item, self.node.settings.max_payload))
+            except ApiError as error:
+                refusal = error if message.items is UNSET else error.at(f"items[{index}]")
+                work.append({"task_id": item.task_id, "epoch": item.epoch, "error": refusal})
+        return work
+
+    def _queue(self, message: messages.Message, work: list[Work]) -> None:
         self._steps.append((message, work))
         self._has_steps.set()
 
@@ -294,7 +307,7 @@ class Connection:
             while not self._steps:
                 self._has_steps.clear()
                 await self._has_steps.wait()
-            batch: list[tuple[messages.Message, list[steps.Step]]] = []
+            batch: list[tuple[messages.Message, list[Work]]] = []
             count = 0
             while self._steps and (not batch or count + len(self._steps[0][1]) <= MOST_STEPS):
                 batch.append(self._steps.popleft())
@@ -302,13 +315,13 @@ class Connection:
             assert self.session is not None
             await self._do(self.session, batch)
 
-    async def _do(self, session: Session, batch: list[tuple[messages.Message, list[steps.Step]]]) -> None:
-        work = [step for _, wanted in batch for step in wanted]
+    async def _do(self, session: Session, batch: list[tuple[messages.Message, list[Work]]]) -> None:
+        work = [step for _, wanted in batch for step in wanted if not isinstance(step, dict)]
         try:
-            results = await self.node.stepper(session.environment_id).do(session.session_id, work)
+            results = await self.node.stepper(session.environment_id).do(session.session_id, work) if work else []
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             for message, _ in batch:
-                self.fail(message.ref, error)  # type: ignore[union-attr]
+                self.fail(message.ref, error, message)  # type: ignore[union-attr]
             return
         news = [
             session.held.get((step.task_id, step.epoch))
@@ -318,14 +331,14 @@ class Connection:
         queues = {held.queue_id for held in news if held is not None and not held.bound}
         pairs = iter(zip(work, results, strict=True))
         for message, wanted in batch:
-            replies = [
-                steps.answer(self.node, session, step, result, info)
-                for step, (result, info) in (next(pairs) for _ in wanted)
-            ]
+            replies = [step if isinstance(step, dict) else self._answer(session, *next(pairs)) for step in wanted]
             self._reply(message, replies)
         self.node.changes.tell(step.task_id for step in work)
         everywhere = any(held is None or held.bound for held in news)
         self.hub.freed(session, None if everywhere else queues)
+
+    def _answer(self, session: Session, step: steps.Step, result: Result) -> Reply:
+        return steps.answer(self.node, session, step, *result)
 
     def _reply(self, message: messages.Message, replies: list[Reply]) -> None:
         if isinstance(message, messages.Release):
@@ -346,23 +359,12 @@ class Connection:
     # ── renewals and drain ──
 
     async def _renew(self, session: Session, ref: int, items: list[messages.Item], progress: dict[Any, Any]) -> None:
-        store = self.node.stores.of(session.environment_id)
-        wanted = steps.wishes(session, items, progress)
-        reserve = self.node.settings.reserve_ms * 1000
         try:
-            environment = session.environment_id
-            kept, now = await self.node.on_behalf(
-                environment, "vital", steps.keep, store, session.session_id, wanted, reserve
-            )
-            fields, late = steps.renewed(session, wanted, kept, now)
-            if late:
-                await self.node.on_behalf(environment, "steps", store.steps, session.session_id, late)
+            fields = await renew(self.node, session, items, progress)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             self.fail(ref, error)
-            return
-        self.answer("renewed", ref, fields)
-        if late or fields["lost"]:
-            self.hub.freed(session, None)
+        else:
+            self.answer("renewed", ref, fields)
 
     def _drain(self, session: Session, ref: int) -> None:
         session.draining, session.drain_ref = True, ref

@@ -14,13 +14,14 @@ from msgspec import UNSET
 
 from taskmq.errors import TaskMQError
 from taskmq.ids import new_id
+from taskmq.outcome import storable
 from taskmq.server.auth import unauthenticated
 from taskmq.server.database import sessions as session_rows
 from taskmq.server.database.sessions import SessionRecord
 from taskmq.server.errors import ApiError, denied
 from taskmq.server.permissions import Identity
 from taskmq.server.signals import until
-from taskmq.server.workers import messages, steps
+from taskmq.server.workers import messages, renewing, steps
 from taskmq.server.workers.connection import DRAINED_LINGERS, Connection
 from taskmq.server.workers.session import HeldTask, Session, held_of, until_of
 from taskmq.transport.serving import Forfeit, HandBack, Held, Step
@@ -66,11 +67,13 @@ class Hub:
     def check_room(self, peer: str, anonymous: bool) -> None:
         """Raise QUOTA_EXCEEDED if the node has as many connections as it takes."""
         settings = self.node.settings
-        if len(self.connections) >= settings.max_connections or (
-            anonymous and self.anonymous[peer] >= settings.max_anonymous
-        ):
-            details = {"limit": "node.connections", "max": settings.max_connections, "current": len(self.connections)}
-            raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
+        bounds = [(settings.max_connections, len(self.connections))]
+        if anonymous:
+            bounds.append((settings.max_anonymous, self.anonymous[peer]))
+        for most, current in bounds:
+            if current >= most:
+                details = {"limit": "node.connections", "max": most, "current": current}
+                raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
 
     def joined(self, connection: Connection) -> None:
         """A socket is open."""
@@ -93,9 +96,7 @@ class Hub:
 
     async def welcome(self, connection: Connection, hello: messages.Hello) -> dict[str, Any]:
         """A hello: who it is, which session goes on; the fields of ``welcome``."""
-        token = connection.token if connection.token is not None else None
-        if hello.token is not UNSET:
-            token = hello.token
+        token = connection.token if hello.token is UNSET else hello.token
         if token is None:
             raise unauthenticated()
         identity = await self.node.tokens.identify(token)
@@ -167,7 +168,7 @@ class Hub:
             "capabilities": [[c.handler, c.handler_version] for c in hello.capabilities],
             "capacity": hello.capacity,
             "resource_keys": hello.resource_keys,
-            "sdk": "" if hello.sdk is UNSET else hello.sdk,
+            "sdk": "" if hello.sdk is UNSET else storable(hello.sdk),
         }
         record = SessionRecord(
             session_id=session.session_id,
@@ -235,9 +236,10 @@ class Hub:
         record = self.node.read_queue(session.environment_id, held.queue, None)
         lease = steps.DEFAULT_LEASE if record is None else record.settings.lease_ms * 1000
         made = held_of(b"{}", held.queue, lease, lease)
-        info = self.node.stores.of(session.environment_id).get([held.task_id])[0]
+        store = self.node.stores.of(session.environment_id)
+        info = store.get([held.task_id])[0]
         if info is not None:
-            steps.remember_options(made, info)
+            steps.remember_options(made, info, store.now())
         made.started, made.attempt = held.started, held.attempt
         return made
 
@@ -266,7 +268,7 @@ class Hub:
             return
         connection.say({"type": "drained", "ref": session.drain_ref})
         session.drain_ref, connection.drained_at = None, time.monotonic()
-        self._spawn(self.node.on("http", self._note_end, session.session_id))
+        self.spawn(self.node.on("http", self._note_end, session.session_id))
 
     def _note_end(self, session_id: str) -> None:
         with self.node.database.write() as connection:
@@ -279,15 +281,15 @@ class Hub:
         if reserved:
             work = [HandBack(*token) for token in reserved]
             with contextlib.suppress(TaskMQError, TimeoutError, RuntimeError):
-                environment = session.environment_id
-                await self.node.on_behalf(environment, "steps", store.steps, session.session_id, work)
+                await self.node.on_behalf(session.environment_id, "steps", store.steps, session.session_id, work)
             for token in reserved:
                 held = session.held.get(token)
                 if held is not None and not held.started:
                     session.drop(token)
         self.freed(session, None if reserved else ())
 
-    def _spawn(self, work: Any) -> None:
+    def spawn(self, work: Any) -> None:
+        """Do something beside all else; a failure is a word in the log."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
@@ -306,6 +308,7 @@ class Hub:
             now = time.monotonic()
             for connection in list(self.connections):
                 self._look_at(connection, now)
+            renewing.look_after(self, now)
             for session in [s for s in self.sessions.values() if s.connection is None and now - s.seen > AWAY]:
                 del self.sessions[session.session_id]
             try:

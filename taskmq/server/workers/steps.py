@@ -43,7 +43,7 @@ from taskmq.transport.serving import (
     StepResult,
 )
 from taskmq.wire import strict
-from taskmq.wire.times import format_time
+from taskmq.wire.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from taskmq.server.node import Node
@@ -77,7 +77,7 @@ def end(session: Session, item: FinishItem, max_result: int) -> End:
         "result": item.result,
         "error": None if item.error is UNSET else msgspec.structs.asdict(item.error),
         "delay_ms": None if item.delay_ms is UNSET else item.delay_ms,
-        "reason": None if item.reason is UNSET else item.reason,
+        "reason": None if item.reason is UNSET or item.outcome == "success" else item.reason,  # it is not kept of one
         "block_partition": item.block_partition,
     }
     digest = settle_digest(item.outcome, fields)
@@ -181,6 +181,7 @@ def _started(node: Node, session: Session, token: tuple[str, int], begun: Begun)
     if begun.repeated:
         shown["repeated"] = True
     else:
+        held.begun(0, begun.now)
         node.metrics.started.inc()
     return shown
 
@@ -252,12 +253,12 @@ def keep(store: ServingStore, session_id: str, wanted: Sequence[Keep], reserve: 
     return store.keep(session_id, wanted, reserve=reserve, longest=LONGEST_RESERVATION), now
 
 
-def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now: int) -> tuple[Reply, list[End]]:
-    """The fields of ``renewed``, and the executions that end because their timeout or deadline is over."""
+def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now: int) -> tuple[Reply, list[Step]]:
+    """The fields of ``renewed``, and the end of what its timeout or its task's deadline is over for."""
     lost: list[Reply] = []
     cancel: list[Reply] = []
     leases: list[int] = []
-    ends: list[End] = []
+    ends: list[Step] = []
     for wish, result in zip(wanted, kept, strict=True):
         token = (wish.task_id, wish.epoch)
         named: Reply = {"task_id": wish.task_id, "epoch": wish.epoch}
@@ -267,7 +268,8 @@ def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now:
             session.drop(token)
             if result.over is not None:
                 cancel.append(named | {"reason": result.over})
-                ends.append(retry_timeout(wish, held))
+                late = result.over == "deadline"
+                ends.append(Forfeit(wish.task_id, wish.epoch) if late else retry_timeout(wish, held))
             continue
         if held is None:
             held = session.held[token] = HeldTask("", wish.lease, 0.0, started=result.started)
@@ -290,9 +292,11 @@ def merged_progress(held: HeldTask | None, done: float, total: Any, note: Any) -
     return Progress(done, None if total is UNSET else total, None if note is UNSET else note)
 
 
-def remember_options(held: HeldTask, info: TaskInfo) -> None:
-    """What a node that did not dispatch a task must know of it."""
+def remember_options(held: HeldTask, info: TaskInfo, now: int) -> None:
+    """What a node that did not dispatch a task must know of it. ``now``: the store's time."""
     extras = extras_of(info)
+    if isinstance(extras.get("deadline"), str):
+        held.deadline = parse_time(extras["deadline"])
     if isinstance(extras.get("timeout_ms"), int):
         held.timeout = extras["timeout_ms"] * 1000
     retry = extras.get("retry")
@@ -303,3 +307,5 @@ def remember_options(held: HeldTask, info: TaskInfo) -> None:
             retry.get("cap_ms", 300_000) / 1000,
             retry.get("jitter", True),
         )
+    if info.started and info.started_at is not None:
+        held.begun(now - info.started_at, now)

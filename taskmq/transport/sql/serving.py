@@ -53,6 +53,10 @@ class _Moved(Exception):
     """A task went into other hands between the look at it and the renewal of its lease: undo, and look again."""
 
 
+TIMEOUT_SLACK = 1_500_000
+"""Microseconds."""
+
+
 class SqlServing(SqlInspect):
     """What a server needs beyond the store's other two protocols."""
 
@@ -115,6 +119,15 @@ class SqlServing(SqlInspect):
         rows = self._engine.read(lambda queries: queries.find(params, now))
         infos = [task_info(row, now) for row in rows[: params.limit]]
         return Found(tasks=infos, cursor=infos[-1].id if len(rows) > params.limit else None)
+
+    def close_queue(self, queue: str) -> None:
+        """Take nothing more into this queue until it is configured again."""
+
+        def work(session: Session) -> None:
+            for row in session.lock_queues([queue]):
+                session.close(row.queue_id)
+
+        self._engine.write(work)
 
     def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:
         """Those of these idempotency keys that are taken."""
@@ -244,12 +257,15 @@ class _Steps:
 
 
 def _lease_end(task: TaskRow, now: int, lease: int, timeout: int | None) -> int:
-    """A lease reaches neither beyond the task's deadline nor beyond its timeout after its start."""
+    """A lease does not reach beyond the task's deadline, and little beyond its timeout after its start.
+
+    Who serves the task ends it when its timeout is over, and says so; the lease is there for when nobody does.
+    """
     ends = [now + lease]
     if task.deadline_at is not None:
         ends.append(task.deadline_at)
     if timeout is not None and task.started_at is not None:
-        ends.append(task.started_at + timeout)
+        ends.append(task.started_at + timeout + TIMEOUT_SLACK)
     return min(ends)
 
 
