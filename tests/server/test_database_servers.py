@@ -118,6 +118,26 @@ def test_a_lock_on_the_tasks_table_delays_no_heartbeat(own: Running) -> None:
         assert worker.ask("finish", **token(task), outcome="success")["state"] == "SUCCEEDED"
 
 
+def test_a_start_that_meets_a_reaper_is_too_late(own: Running) -> None:
+    """Starts of plain tasks do not take their queue's lock on PostgreSQL; the row's own lock keeps the two apart."""
+    if own.database.engine.dialect.name != "postgresql":
+        pytest.skip("starts take the queue's lock here, as reapers do")
+    with Socket(own) as worker:
+        worker.hello()
+        own.submit("k")
+        (task,) = worker.claim()
+        back = text("UPDATE taskmq_tasks SET state=1, worker=NULL, due_at=NULL WHERE id=:id")
+        with own.database.write() as connection:
+            connection.execute(back, {"id": task["task_id"]})
+            worker.say(type="start", ref=10, **token(task))
+            with pytest.raises(TimeoutError):
+                worker.hear(0.3)
+        assert worker.hear()["code"] == "LEASE_LOST"
+    (info,) = own.store.get([task["task_id"]])
+    assert info is not None
+    assert (info.state, info.started_at) == ("QUEUED", None)
+
+
 # ── turns ──
 
 
@@ -227,11 +247,12 @@ def test_an_application_whose_claims_hang_holds_nobody_back(own: Running, monkey
         for socket in (*hanging, other):
             socket.hello()
         (held,) = hanging[0].claim(1, "C0")
+        hanging[0].ask("start", **token(held))
         monkeypatch.setattr(node, "settings", replace(node.settings, store_timeout=0.1))
         with locked(stuck, queue_lock(stuck, queue_id)):
             for socket in hanging:
                 socket.say(type="claim", ref=10, queues=["C0"], n=1)
-                socket.say(type="start", ref=11, **token(held))
+                socket.say(type="finish", ref=11, outcome="success", **token(held))
             for socket in hanging:
                 assert {socket.hear()["code"], socket.hear()["code"]} <= {"TIMEOUT", "UNAVAILABLE"}
             monkeypatch.undo()
@@ -241,7 +262,7 @@ def test_an_application_whose_claims_hang_holds_nobody_back(own: Running, monkey
                 assert other.ask("start", **token(task))["type"] == "started"
             assert time.monotonic() - began < 3.0
         hanging[0].ref = 20
-        assert hanging[0].ask("start", **token(held))["type"] == "started"
+        assert hanging[0].ask("finish", outcome="success", **token(held))["type"] == "finished"
         (again,) = hanging[0].claim(1, "C0")
         assert again["epoch"] <= 2  # what was taken for nobody has come back
 
