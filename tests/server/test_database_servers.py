@@ -118,10 +118,9 @@ def test_a_lock_on_the_tasks_table_delays_no_heartbeat(own: Running) -> None:
         assert worker.ask("finish", **token(task), outcome="success")["state"] == "SUCCEEDED"
 
 
+@pytest.mark.parametrize("server", ["postgresql"], indirect=True, scope="module")  # elsewhere starts lock the queue
 def test_a_start_that_meets_a_reaper_is_too_late(own: Running) -> None:
     """Starts of plain tasks do not take their queue's lock on PostgreSQL; the row's own lock keeps the two apart."""
-    if own.database.engine.dialect.name != "postgresql":
-        pytest.skip("starts take the queue's lock here, as reapers do")
     with Socket(own) as worker:
         worker.hello()
         own.submit("k")

@@ -225,10 +225,9 @@ def test_a_waiting_worker_is_woken_by_the_commit(place: Place) -> None:
     assert 0 <= woken[0] - committed < 0.8
 
 
+@pytest.mark.parametrize("place", ["postgresql", "mariadb"], indirect=True)  # a file has one writer
 def test_an_open_transaction_stops_nobody(place: Place) -> None:
     """While a user thinks, others publish and work; its task comes when it commits."""
-    if place.app.store.name == "sqlite":
-        pytest.skip("a file has one writer")
     with opened(place, "driver") as connection:
         mine = place.send.using(connection=connection).enqueue()
         others = {place.send.enqueue().id for _ in range(40)}
