@@ -31,15 +31,16 @@ def payload(number: int) -> dict[str, Any]:
     }
 
 
-def ended(client: Client, tasks: list[Task], until: float) -> list[Task]:
-    """The tasks when all have ended; raises Wrong when there is no time left."""
+def ended(client: Client, tasks: list[Task], worker: Worker, until: float) -> list[Task]:
+    """The tasks when all have ended; raises Wrong when there is no time left, and what ended the worker."""
     done = []
     for task in tasks:
         while not task.terminal:
             left = until - time.monotonic()
             if left <= 0:
                 raise Wrong(f"task {task.task_id} is {task.state} after {SECONDS:g} s")
-            task = client.get_task(task.task_id, wait=min(left, 5.0))
+            worker.raise_failure()
+            task = client.get_task(task.task_id, wait=min(left, 1.0))
         done.append(task)
     return done
 
@@ -66,7 +67,7 @@ def scenario(client: Client, queue: Queue, tasks: list[Task], until: float) -> t
     worker.start()
     drained = False
     try:
-        tasks[:] = ended(client, tasks, until)
+        tasks[:] = ended(client, tasks, worker, until)
     finally:
         drained = worker.drain(3.0)
         worker.stop()

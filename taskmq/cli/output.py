@@ -23,6 +23,14 @@ def echo_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
+def echo_fields(as_json: bool, **fields: str) -> None:
+    """Print what a command has done, as ``name=value`` or as one JSON object."""
+    if as_json:
+        echo_json(fields)
+    else:
+        click.echo(" ".join(f"{name}={value}" for name, value in fields.items()))
+
+
 def echo_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[str] = ()) -> None:
     """Print a table, the columns of ``numbers`` to the right.
 

@@ -14,6 +14,7 @@ import click
 from taskmq.cli.database import database_option, database_url, protocol_exits
 from taskmq.cli.exits import FAILED, USAGE, CliError
 from taskmq.errors import ConfigError
+from taskmq.wire.codes import MAX_CONTENT
 
 
 @click.command("server")
@@ -35,6 +36,9 @@ def command(
 ) -> int:
     """Serve the API and workers until told to stop.
 
+    Limits by environment: TASKMQ_MAX_BODY, TASKMQ_MAX_BATCH_BODY and TASKMQ_MAX_PAYLOAD in bytes; TASKMQ_REQUEST_RATE a
+    second and TASKMQ_REQUEST_BURST for each token.
+
     SIGTERM or Ctrl-C: workers are told, what they have not started goes back, what runs has ten seconds to end. A
     second one: now. The database must be migrated: taskmq migrate up.
     """
@@ -54,6 +58,7 @@ def command(
             insecure=insecure,
             trusted_proxies=trusted_proxy,
             metrics_token=_metrics_token(),
+            **limits(),
         )
         opened = Database(settings.database_url)
         try:
@@ -68,6 +73,28 @@ def command(
             raise CliError(f"cannot listen on {address}: {error.strerror or error}", FAILED) from error
         run.serve(settings, listening)
     return 0
+
+
+_LIMITS = {
+    "max_body": (1024, 64 * 1_048_576),
+    "max_batch_body": (1024, 64 * 1_048_576),
+    "max_payload": (1, MAX_CONTENT),
+    "request_rate": (1, 1_000_000),
+    "request_burst": (1, 1_000_000),
+}
+"""Setting → its range."""
+
+
+def limits() -> dict[str, Any]:
+    """What the environment says of limits."""
+    found = {}
+    for name, (low, high) in _LIMITS.items():
+        text = os.environ.get(f"TASKMQ_{name.upper()}")
+        if text:
+            if not text.isascii() or not text.isdigit() or not low <= int(text[:12]) <= high:
+                raise ConfigError(f"TASKMQ_{name.upper()} is not a number from {low:,} to {high:,}")
+            found[name] = int(text)
+    return found
 
 
 def _metrics_token() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskmq.client.aio import AsyncClient
+from taskmq.client.aio_worker import AsyncWorker
 from taskmq.client.client import Client
 from taskmq.client.errors import (
     AlreadyExists,
@@ -26,7 +27,7 @@ from taskmq.client.errors import (
 )
 from taskmq.client.execution import Dead, Defer, Execution, RetryLater
 from taskmq.client.objects import Queue, Task
-from taskmq.client.worker import AsyncWorker, Worker
+from taskmq.client.worker import Worker
 from taskmq.wire.credentials import Credentials
 
 __all__ = [

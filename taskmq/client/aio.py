@@ -11,37 +11,18 @@ import httpx2
 
 from taskmq.client import calls
 from taskmq.client.calls import Call, Duration
-from taskmq.client.client import NOT_SENT, read
-from taskmq.client.errors import unavailable, unknown
 from taskmq.client.objects import Hold, Partition, Queue, Task
-from taskmq.client.retries import Attempts
-from taskmq.client.target import resolve
+from taskmq.client.retries import FAILURES, Configured
 from taskmq.errors import TaskMQError
-from taskmq.wire.credentials import Credentials
 
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(Configured):
     """``Client`` for asyncio: the same arguments, names and errors."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        credentials: Credentials | str | None = None,
-        *,
-        timeout: float = 10.0,
-        max_retries: int = 4,
-        transport: Any = None,
-        insecure: bool = False,
-        verify: Any = True,
-    ) -> None:
-        self.url, self.credentials = resolve(url, credentials, insecure=insecure)
-        self.verify = verify
-        self._timeout = timeout
-        self._max_retries = max_retries
-        headers = {"Authorization": f"Bearer {self.credentials.token}"}
-        self._http = httpx2.AsyncClient(headers=headers, transport=transport, verify=verify)
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx2.AsyncClient(**options)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -54,27 +35,12 @@ class AsyncClient:
         await self._http.aclose()
 
     async def _run(self, call: Call[T]) -> T:
-        attempts = Attempts(call, self._timeout, self._max_retries)
+        attempts = self._attempts(call)
         while True:
-            status, sent = 0, True
             try:
-                response = await self._http.request(
-                    call.method, self.url + call.path, content=call.body, headers=call.headers,
-                    timeout=attempts.remaining(),
-                )  # fmt: skip
-                status = response.status_code
-                return read(call, status, response.headers, response.content)
-            except NOT_SENT as failure:
-                error: TaskMQError = unavailable(f"{self.url} cannot be reached: {failure}")
-                sent = False
-            except httpx2.TransportError as failure:
-                error = unknown(f"the answer of {self.url} was lost: {failure}")
-            except TaskMQError as problem:
-                error = problem
-            pause = attempts.pause(error, status, sent)
-            if pause is None:
-                raise error
-            await asyncio.sleep(pause)
+                return attempts.answer(await self._http.request(**attempts.request()))
+            except FAILURES as failure:
+                await asyncio.sleep(attempts.pause_after(failure))
 
     async def _pages(self, path: str, kind: type[T], filters: Mapping[str, Any]) -> AsyncIterator[T]:
         cursor: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -48,7 +49,7 @@ def ms(name: str, value: Duration) -> int:
     """A duration in whole milliseconds."""
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise invalid(f"{name} must be seconds or a timedelta, not {value!r:.60}", name)
     return round(value * 1000)
 
@@ -79,14 +80,33 @@ _DEFAULTS: dict[str, Any] = {
     "priority": 0,
     "max_attempts": 3,
     "partition_weight": 1,
+    "delay_ms": 0,
+    "retention_ms": 604_800_000,
+    "retry": {},
 }
+_RETRY_DEFAULTS = {"backoff": "exponential", "base_ms": 1000, "cap_ms": 300_000, "jitter": True}
+_QUEUE_DEFAULTS = {
+    "order": "aging",
+    "aging_step_ms": 30_000,
+    "weight": 1,
+    "paused": False,
+    "on_dead": "continue",
+    "lease_ms": 30_000,
+}
+_TYPES: dict[str, type[Any]] = {
+    **dict.fromkeys(("queue", "queue_id", "handler", "handler_version", "payload_version"), str),
+    **dict.fromkeys(("partition", "resource_key", "traceparent"), str),
+    **dict.fromkeys(("max_attempts", "partition_weight", "resource_max_running"), int),
+    "retry": dict,
+}
+_KEY = re.compile(r"[!-~]([ -~]{0,510}[!-~])?\Z")
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords as fields of a body: defaults left out, durations and times converted."""
+    """Keywords as fields of a body: None left out, durations and times converted."""
     fields: dict[str, Any] = {}
     for name, value in options.items():
-        if value is None or (name in _DEFAULTS and type(value) is type(_DEFAULTS[name]) and value == _DEFAULTS[name]):
+        if value is None:
             continue
         if name in ("deadline", "expires_at", "available_at") and not isinstance(value, datetime):
             twin = {"deadline": "deadline_ms", "expires_at": "expires_ms", "available_at": "delay_ms"}[name]
@@ -102,14 +122,41 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _without(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is as it is anyway: a server that does not know a field yet need not."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
+    }
+
+
 def submission(handler: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a submission; raises InvalidArgument for types that cannot be right."""
     priority = options.get("priority", 0)
     if type(priority) is not int or not 0 <= priority <= 9:
         raise invalid(f"priority {priority!r:.60} is not an integer from 0 to 9", "priority")
-    if not isinstance(handler, str):
-        raise invalid("handler must be text", "handler")
-    return {"handler": handler, **fields_of(options)}
+    for name, value in {"handler": handler, **options}.items():
+        kind = _TYPES.get(name)
+        if kind is not None and type(value) is not kind and (value is not None or name == "handler"):
+            raise invalid(f"{name} must be {kind.__name__}, not {value!r:.60}", name)
+    check_names(options.get("payload"), "payload")
+    fields = {"handler": handler, **fields_of(options)}
+    if "retry" in fields:
+        fields["retry"] = _without(fields["retry"], _RETRY_DEFAULTS)
+    return _without(fields, _DEFAULTS)
+
+
+def check_names(value: Any, where: str) -> None:
+    """Raise InvalidArgument where a name in an object is not text: JSON would make it text and say nothing."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not isinstance(name, str):
+                raise invalid(f"the name {name!r:.60} of an object is not text", where)
+            check_names(inner, f"{where}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            check_names(inner, f"{where}[{index}]")
 
 
 def encode(body: Any) -> bytes:
@@ -157,8 +204,8 @@ def page_of(kind: type[T]) -> Callable[[dict[str, Any], Mapping[str, str]], tupl
 
 def submit_task(key: str, handler: str, options: Mapping[str, Any]) -> Call[Task]:
     """``POST /v1/tasks``."""
-    if not isinstance(key, str):
-        raise invalid("the key must be text", "header.Idempotency-Key")
+    if not isinstance(key, str) or not _KEY.match(key):
+        raise invalid("the key must be 1 to 512 printable ASCII characters, no space around", "header.Idempotency-Key")
     body = submission(handler, options)
     call: Call[Task] = _json("POST", "/v1/tasks", as_task, body, again=True, headers={"Idempotency-Key": key})
     return call
@@ -171,6 +218,8 @@ def batches(items: Sequence[Mapping[str, Any]]) -> list[Call[list[Task | TaskMQE
         options = dict(item)
         key = options.pop("key", options.pop("idempotency_key", None))
         handler = options.pop("handler", None)
+        if not isinstance(key, str):
+            raise invalid("the key must be text", "idempotency_key")
         encoded.append(encode({"idempotency_key": key, **submission(handler, options)}))
     calls = []
     chunk: list[bytes] = []
@@ -259,7 +308,8 @@ def why_task(task_id: str) -> Call[list[Hold]]:
 
 def create_queue(name: str, options: Mapping[str, Any]) -> Call[Queue]:
     """``POST /v1/queues``."""
-    call: Call[Queue] = _json("POST", "/v1/queues", as_queue, {"name": name, **fields_of(options)}, again=True)
+    body = {"name": name, **_without(fields_of(options), _QUEUE_DEFAULTS)}
+    call: Call[Queue] = _json("POST", "/v1/queues", as_queue, body, again=True)
     return call
 
 

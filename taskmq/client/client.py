@@ -11,19 +11,14 @@ import httpx2
 
 from taskmq.client import calls
 from taskmq.client.calls import Call, Duration
-from taskmq.client.errors import of_error, unavailable, unknown
 from taskmq.client.objects import Hold, Partition, Queue, Task
-from taskmq.client.retries import Attempts
-from taskmq.client.target import resolve
+from taskmq.client.retries import FAILURES, Configured
 from taskmq.errors import TaskMQError
-from taskmq.wire import strict
-from taskmq.wire.credentials import Credentials
 
 T = TypeVar("T")
-NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-class Client:
+class Client(Configured):
     """A server, seen with one token. Use it as a context manager, or call ``close``.
 
     ``url``          else ``TASKMQ_URL``, else the credentials file's
@@ -37,23 +32,8 @@ class Client:
     Raises ConfigError before anything is sent. Safe to use from several threads.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        credentials: Credentials | str | None = None,
-        *,
-        timeout: float = 10.0,
-        max_retries: int = 4,
-        transport: Any = None,
-        insecure: bool = False,
-        verify: Any = True,
-    ) -> None:
-        self.url, self.credentials = resolve(url, credentials, insecure=insecure)
-        self.verify = verify
-        self._timeout = timeout
-        self._max_retries = max_retries
-        headers = {"Authorization": f"Bearer {self.credentials.token}"}
-        self._http = httpx2.Client(headers=headers, transport=transport, verify=verify)
+    def _open(self, options: dict[str, Any]) -> None:
+        self._http = httpx2.Client(**options)
 
     def __enter__(self) -> Client:
         return self
@@ -66,27 +46,12 @@ class Client:
         self._http.close()
 
     def _run(self, call: Call[T]) -> T:
-        attempts = Attempts(call, self._timeout, self._max_retries)
+        attempts = self._attempts(call)
         while True:
-            status, sent = 0, True
             try:
-                response = self._http.request(
-                    call.method, self.url + call.path, content=call.body, headers=call.headers,
-                    timeout=attempts.remaining(),
-                )  # fmt: skip
-                status = response.status_code
-                return read(call, status, response.headers, response.content)
-            except NOT_SENT as failure:
-                error: TaskMQError = unavailable(f"{self.url} cannot be reached: {failure}")
-                sent = False
-            except httpx2.TransportError as failure:
-                error = unknown(f"the answer of {self.url} was lost: {failure}")
-            except TaskMQError as problem:
-                error = problem
-            pause = attempts.pause(error, status, sent)
-            if pause is None:
-                raise error
-            time.sleep(pause)
+                return attempts.answer(self._http.request(**attempts.request()))
+            except FAILURES as failure:
+                time.sleep(attempts.pause_after(failure))
 
     def _pages(self, path: str, kind: type[T], filters: Mapping[str, Any]) -> Iterator[T]:
         cursor: str | None = None
@@ -173,18 +138,3 @@ class Client:
     def partition_action(self, queue_id: str, partition: str, action: str) -> dict[str, Any]:
         """pause, resume, release, skip_head or purge."""
         return self._run(calls.partition_action(queue_id, partition, action))
-
-
-def read(call: Call[T], status: int, headers: Mapping[str, str], content: bytes) -> T:
-    """The value of an answer; raises its error."""
-    try:
-        value = strict.loads(content)
-    except ValueError:
-        value = None
-    lower = {name.lower(): text for name, text in headers.items()}
-    if status < 300 and isinstance(value, dict) and isinstance(value.get("data"), dict):
-        return call.read(value["data"], lower)
-    after = lower.get("retry-after", "")
-    raise of_error(
-        value.get("error") if isinstance(value, dict) else None, status, float(after) if after.isdigit() else None
-    )

@@ -11,8 +11,13 @@ from typing import Any
 
 import msgspec
 
+from taskmq.outcome import storable
 from taskmq.signals import Dead, Defer, RetryLater
-from taskmq.wire.strict import dumps
+from taskmq.wire.strict import NotStrict, check_depth, dumps, loads
+
+MAX_RESULT = 900 * 1024
+"""Bytes of a result that fit into a message of any server; what it is set to take may be less."""
+MAX_NOTE = 256
 
 Token = tuple[str, int]
 
@@ -54,7 +59,7 @@ class Execution:
 
     def __init__(self, task: Dispatched, say: Callable[[dict[str, Any]], object]) -> None:
         self.task = task
-        self.lease_lost = False
+        self._lost = False
         self._cancelled = threading.Event()
         self._say = say
         self._progressed = 0.0
@@ -69,11 +74,16 @@ class Execution:
     @property
     def cancelled(self) -> bool:
         """Whether it should stop: somebody asked for it, its time is over, or its lease is."""
-        return self._cancelled.is_set() or time.monotonic() > self.until
+        return self._cancelled.is_set() or self.lease_lost
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether somebody else may be running it by now: what it does to the world may be done twice."""
+        return self._lost or time.monotonic() > self.until
 
     def cancel(self, *, lost: bool = False) -> None:
         """Tell the handler to stop."""
-        self.lease_lost = self.lease_lost or lost
+        self._lost = self._lost or lost
         self._cancelled.set()
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
@@ -82,34 +92,62 @@ class Execution:
         if now - self._progressed >= 1.0:
             self._progressed = now
             news = {"type": "progress", "task_id": self.task.task_id, "epoch": self.task.epoch, "done": done}
-            self._say(news | _given(total=total, note=note))
+            self._say(news | _given(total=total, note=None if note is None else note[:MAX_NOTE]))
 
 
 def finish(task: Dispatched, run: Callable[[], Any]) -> dict[str, Any]:
-    """Run a handler and put its end into a ``finish`` message, without its ref."""
+    """Run a handler and put its end, whatever it is, into a ``finish`` message that a server can read.
+
+    A thread that died here, or a message that is refused unread, would leave the task running for ever.
+    """
     message: dict[str, Any] = {"type": "finish", "task_id": task.task_id, "epoch": task.epoch}
     try:
-        result = run()
-        dumps(result)
+        data = dumps(run())
     except RetryLater as signal:
-        return message | {"outcome": "retry", "delay_ms": signal.delay // 1000, **_block(signal)}
+        return message | {"outcome": "retry", **_delay(signal)}
     except Defer as signal:
-        return message | {"outcome": "defer", "delay_ms": signal.delay // 1000, **_block(signal)}
+        return message | {"outcome": "defer", **_delay(signal)}
     except Dead as signal:
-        return message | {"outcome": "dead", "reason": signal.reason.encode()[:256].decode("utf-8", "ignore")}
-    except Exception as error:
-        text = "".join(tb.format_exception(error))
-        failure = {"type": type(error).__name__, "message": str(error)[:4000], "traceback": text[-12000:]}
-        return message | {"outcome": "retry", "error": failure}
+        return message | {"outcome": "dead", "reason": storable(signal.reason).encode()[:256].decode("utf-8", "ignore")}
+    except BaseException as error:  # also sys.exit(): it ends the handler, not the worker
+        return message | {"outcome": "retry", "error": _failure(error)}
+    try:
+        result = _readable(data)
+    except NotStrict as error:
+        return message | unkept(str(error))
     return message | {"outcome": "success"} | ({} if result is None else {"result": result})
 
 
-def _block(signal: Any) -> dict[str, Any]:
-    return {"block_partition": True} if getattr(signal, "partition", False) else {}
+def unkept(why: str) -> dict[str, Any]:
+    """The end of an execution whose result the server does not take: running it again would not change that."""
+    return {"outcome": "dead", "error": {"type": "InvalidResult", "message": why, "traceback": ""}}
+
+
+def _readable(data: bytes) -> Any:
+    """The result as a server reads it; raises NotStrict where it would not."""
+    if len(data) > MAX_RESULT:
+        raise NotStrict(f"the result has {len(data)} bytes, more than {MAX_RESULT}")
+    result = loads(data)
+    check_depth(result, "result")
+    return result
+
+
+def _failure(error: BaseException) -> dict[str, str]:
+    try:
+        text = str(error)
+    except Exception:
+        text = "an error without words: its __str__ raises"
+    trace = "".join(tb.format_exception(error))
+    return {"type": type(error).__name__, "message": storable(text[:4000]), "traceback": storable(trace[-12000:])}
+
+
+def _delay(signal: RetryLater | Defer) -> dict[str, Any]:
+    blocks = {"block_partition": True} if getattr(signal, "partition", False) else {}
+    return {"delay_ms": signal.delay // 1000, **blocks}
 
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-__all__ = ["Dead", "Defer", "Dispatched", "Execution", "RetryLater", "finish"]
+__all__ = ["Dead", "Defer", "Dispatched", "Execution", "RetryLater", "finish", "unkept"]

@@ -111,7 +111,7 @@ class WorkerSocket:
 async def refuse(scope: Scope, send: Send, error: ApiError) -> None:
     """Answer an upgrade with an envelope."""
     request_id = request_id_of(dict(scope["headers"]))
-    body = strict.dumps({"error": error.body(request_id)})
+    body = strict.pack({"error": error.body(request_id)})
     fixed = {"content-type": "application/json", "request-id": request_id, "cache-control": "no-store"}
     headers = {**fixed, "taskmq-version": version(), **{k.lower(): v for k, v in error.headers.items()}}
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]

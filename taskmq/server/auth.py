@@ -12,7 +12,7 @@ from taskmq.server.errors import ApiError
 from taskmq.server.permissions import Identity
 from taskmq.wire.credentials import TOKEN
 
-REMEMBERED = 2.5
+REMEMBERED = 1.5
 """Seconds for which an identity is believed without a look: revocation acts within five."""
 MOST_REMEMBERED = 4096
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from taskmq.server.queue_settings import Count, QueueSettings, StartRate
+from taskmq.server.queue_settings import Count, QueueSettings
 from taskmq.wire.codes import MAX_BATCH
 
 _PATTERN = r"^[A-Za-z0-9_.:/{}-]{1,%d}$(?!\n)"
@@ -106,6 +106,14 @@ class NewQueue(QueueSettings, frozen=True, forbid_unknown_fields=True, kw_only=T
     name: Name
 
 
+class ChangeRate(msgspec.Struct, forbid_unknown_fields=True):
+    """A merge patch inside of one; the rate that comes of it must be whole."""
+
+    count: Count | UnsetType | None = UNSET
+    period_ms: Annotated[int, Meta(ge=1000, le=86_400_000)] | UnsetType | None = UNSET
+    burst: Count | UnsetType | None = UNSET
+
+
 class ChangeQueue(msgspec.Struct, forbid_unknown_fields=True):
     """A merge patch: what is named is changed, null brings the default back."""
 
@@ -114,7 +122,7 @@ class ChangeQueue(msgspec.Struct, forbid_unknown_fields=True):
     weight: Count | UnsetType | None = UNSET
     paused: bool | UnsetType | None = UNSET
     max_running: Count | UnsetType | None = UNSET
-    start_rate: StartRate | UnsetType | None = UNSET
+    start_rate: ChangeRate | UnsetType | None = UNSET
     on_dead: Literal["continue", "hold"] | UnsetType | None = UNSET
     lease_ms: Annotated[int, Meta(ge=5000, le=3_600_000)] | UnsetType | None = UNSET
 

@@ -1,16 +1,20 @@
 """The claim pool's driver: runs its statements on threads, its timer on the loop, and brings it the news.
 
 A claim is a future here. News come from this process at once (``wake``: a publish, a settle, a resume), from the time
-(the next due time that a zero answer named), and from other processes by a thread for each environment with waiting
-claims, which blocks in the store's ``wait``. What that thread hears is not precise – a task may be claimable that none
-of our claims can run – so it hears less and less often while it is wrong.
+(the next due time that a zero answer named), and from other processes by a thread for each environment with parked
+claims, which blocks in the store's ``wait`` (``listening.py``).
+
+News must not be louder than they are. A connection may start four statements a second, and each piece of news that
+leads to nothing spends one of them: a worker that is told twice of the same task may not ask for the next one. So a
+settle is news only where it may have freed something, and a listener's word counts only in lanes whose last statement
+had ended before it looked: elsewhere it may have seen what that one has taken, and will look again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from taskmq.errors import TaskMQError
 from taskmq.message import Delivery
-from taskmq.server.claim_pool import Accepted, Answer, Cancelled, ClaimPool, Empty, Error, Release, Start
-from taskmq.transport.base import Reserve, Reserved, Wait
+from taskmq.server.claim_pool import Accepted, Answer, Cancelled, ClaimPool, Empty, Error, Lane, Release, Start
+from taskmq.server.listening import Listener
+from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.serving import HandBack
 
 if TYPE_CHECKING:
@@ -27,10 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskmq.server")
 
-LISTEN = 1.0
-"""Seconds of one wait for other processes' news."""
-QUIETEST = 1.0
-"""Most seconds between two pieces of news that led to nothing."""
+STALE = 0.02
+"""Seconds that a listener's look may take."""
+MOST_LANES = 1000
 
 
 class ClaimRefused(Exception):
@@ -54,6 +58,8 @@ class Claim:
     room: Callable[[], int]
     future: asyncio.Future[list[Delivery]] = field(default_factory=asyncio.Future)
     found: Reserved | None = None
+    given_up: bool = False
+    """Its worker was told that the store does not answer; what the statement takes all the same goes back."""
 
 
 class Claims:
@@ -65,7 +71,10 @@ class Claims:
         self._claims: dict[int, Claim] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due: dict[tuple[str, tuple[str, ...]], asyncio.TimerHandle] = {}
-        self._listeners: dict[str, _Listener] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._ended: dict[Lane, float] = {}
+        """When a lane's last statement ended."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def claim(self, claim: Claim) -> list[Delivery]:
@@ -86,7 +95,6 @@ class Claims:
         if not isinstance(request, Accepted):
             raise ClaimRefused(request.code)
         self._claims[request.id] = claim
-        self._listen(claim.environment)
         self._poll()
         return await claim.future
 
@@ -96,6 +104,12 @@ class Claims:
             for queue in queues:
                 self.pool.wake(time.monotonic(), environment, queue)
             self._poll()
+
+    def arrived(self, environment: str, *queues: str) -> None:
+        """The same, from any thread: the sooner, the shorter an idle worker waits."""
+        if self._loop is not None and queues:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self.wake, environment, *queues)
 
     def wake_all(self, environment: str) -> None:
         """Something may be claimable anywhere in the environment."""
@@ -108,7 +122,7 @@ class Claims:
             claim = self._claims[request]
             if not claim.future.done():
                 claim.future.cancel()
-            if request not in self.pool._requests:
+            if not self.pool.knows(request):
                 del self._claims[request]
         self._poll()
 
@@ -141,6 +155,7 @@ class Claims:
         when = self.pool.next_timer(now)
         if when is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, when - now) + 0.0005, self._poll)
+        self._listen()
 
     def _act(self, actions: object) -> None:
         assert isinstance(actions, list)
@@ -169,8 +184,10 @@ class Claims:
         """One claim's statement, and what the pool makes of its answer."""
         started = time.monotonic()
         try:
-            found = await self._node.on("claims", self._reserve, claim, max(1, claim.room()))
+            room = max(1, claim.room())
+            found = await self._node.on_behalf(claim.environment, "claims", self._reserve, claim, room)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
+            claim.given_up = True
             failed = self._claims.get(request)
             actions = self.pool.fail(time.monotonic(), request, error)
             if failed is not None and not failed.future.done():
@@ -184,15 +201,19 @@ class Claims:
             if not found.deliveries and found.more:
                 self.pool.wake(time.monotonic(), claim.environment, claim.queues[0])
             self._act(actions)
-            if not actions and request not in self.pool._requests:
+            if not actions and not self.pool.knows(request):
                 self._claims.pop(request, None)
             if any(isinstance(action, Release) for action in actions):
                 self.hand_back(claim, found.deliveries)
             self._expect(claim, found)
+        if len(self._ended) > MOST_LANES:
+            self._ended.clear()
+        self._ended[claim.environment, claim.queues] = time.monotonic()
         self._poll()
 
     def _reserve(self, claim: Claim, room: int) -> Reserved:
-        return self._node.stores.of(claim.environment).reserve(
+        store = self._node.stores.of(claim.environment)
+        found = store.reserve(
             Reserve(
                 queues=claim.queues,
                 limit=room,
@@ -203,6 +224,9 @@ class Claims:
                 reservation=True,
             )
         )
+        if claim.given_up and found.deliveries:
+            store.steps(claim.session, [HandBack(delivery.id, delivery.epoch) for delivery in found.deliveries])
+        return found
 
     def _expect(self, claim: Claim, found: Reserved) -> None:
         """Look again when something falls due."""
@@ -232,7 +256,7 @@ class Claims:
         steps = [HandBack(delivery.id, delivery.epoch) for delivery in deliveries]
         store = self._node.stores.of(claim.environment)
         try:
-            await self._node.on("steps", store.steps, claim.session, steps)
+            await self._node.on_behalf(claim.environment, "steps", store.steps, claim.session, steps)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             log.warning("claimed tasks could not be handed back; their reservation ends: %s", error)
             return
@@ -244,50 +268,32 @@ class Claims:
 
     # ── news of other processes ──
 
-    def _listen(self, environment: str) -> None:
-        listener = self._listeners.get(environment)
-        if listener is None or not listener.alive:
-            self._listeners[environment] = listener = _Listener(self, environment, asyncio.get_running_loop())
-        listener.queues = tuple(sorted(self._queues_of(environment)))
+    def start(self) -> None:
+        """Called on the loop, before the first claim."""
+        self._loop = asyncio.get_running_loop()
 
-    def heard(self, environment: str) -> None:
+    def _listen(self) -> None:
+        """Let a thread listen in each environment with parked claims, and in no other."""
+        wanted: dict[str, set[str]] = {}
+        for environment, queues in self.pool.hopeful():
+            wanted.setdefault(environment, set()).update(queues)
+        for environment in wanted.keys() - self._listeners.keys():
+            self._hear(environment)
+        for environment, listener in self._listeners.items():
+            listener.listen(wanted.get(environment, ()))
+
+    def _hear(self, environment: str) -> None:
+        assert self._loop is not None
+        loop = self._loop
+
+        def heard(looked: float) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._heard, environment, looked)
+
+        self._listeners[environment] = Listener(lambda: self._node.stores.of(environment), heard)
+
+    def _heard(self, environment: str, looked: float) -> None:
         """A listener says that something may be there."""
-        self.wake_all(environment)
-        self._listeners[environment].queues = tuple(sorted(self._queues_of(environment)))
-
-
-class _Listener:
-    """A thread that waits in one environment's store while there are claims."""
-
-    def __init__(self, claims: Claims, environment: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._claims = claims
-        self._environment = environment
-        self._loop = loop
-        self._stopped = threading.Event()
-        self.queues: tuple[str, ...] = ()
-        self.alive = True
-        threading.Thread(target=self._run, name="taskmq-listen", daemon=True).start()
-
-    def stop(self) -> None:
-        """End soon."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        pause = 0.0
-        try:
-            while not self._stopped.wait(pause):
-                if not self.queues:
-                    pause = 0.05
-                    continue
-                began = time.monotonic()
-                store = self._claims._node.stores.of(self._environment)
-                if store.wait(Wait(queues=self.queues, timeout=LISTEN)):
-                    self._loop.call_soon_threadsafe(self._claims.heard, self._environment)
-                    quick = time.monotonic() - began < 0.05
-                    pause = min(QUIETEST, max(0.01, pause * 2)) if quick else 0.005
-                else:
-                    pause = 0.0
-        except (TaskMQError, RuntimeError) as error:  # the store is away or closed, the loop is gone
-            log.debug("listening ended: %s", error)
-        finally:
-            self.alive = False
+        for lane in self.pool.hopeful():
+            if lane[0] == environment and self._ended.get(lane, 0.0) < looked - STALE:
+                self.wake(environment, *lane[1])

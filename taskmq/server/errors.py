@@ -103,6 +103,8 @@ def as_api_error(error: BaseException) -> ApiError:
         return too_large("payload", error.limit, "payload")
     if isinstance(error, InvalidArgument):
         return invalid(str(error))
+    if isinstance(error, QueueFull) and not error.max_queued:  # it was deleted while its name was still believed
+        return not_found("there is no such queue")
     if isinstance(error, QueueFull):
         details = {"limit": "queue.max_queued", "max": error.max_queued, "current": error.queued}
         return ApiError("QUOTA_EXCEEDED", str(error), details=details)

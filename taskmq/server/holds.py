@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from taskmq.policy.order import Key, sort_key
 from taskmq.server.database.sessions import active
 from taskmq.server.permissions import Identity
 from taskmq.server.views import reserved
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import PartitionInfo, QueueStats
+from taskmq.transport.serving import Search, ServingStore
 from taskmq.wire.times import format_time
 
 if TYPE_CHECKING:
     from taskmq.server.node import Node
 
 Holds = list[dict[str, Any]]
+LINE = 1000
+"""So many tasks of an ordered partition are looked at to find who is first."""
 
 
 def holds(node: Node, identity: Identity, info: TaskInfo) -> Holds:
@@ -26,11 +30,15 @@ def holds(node: Node, identity: Identity, info: TaskInfo) -> Holds:
     found: Holds = []
     if info.available_at > store.now():
         found.append(_hold("not_due", "it is not due yet", info.available_at))
+    aging_us = 0
     for stats in store.stats([info.queue]):
         found += _of_queue(stats)
+        aging_us = stats.config.aging_us
     if info.partition is not None:
         for partition in store.partitions(info.queue, [info.partition]):
-            found += _of_partition(partition, info)
+            found += _of_partition(partition)
+            if partition.ordered and partition.waiting > 1 and _is_behind(store, info, aging_us):
+                found.append(_hold("behind", "others of its ordered partition are before it"))
     if info.limit is not None:
         for limit in store.limits([info.limit.key]):
             if limit.running >= info.limit.n:
@@ -49,7 +57,18 @@ def _of_queue(stats: QueueStats) -> Holds:
     return found
 
 
-def _of_partition(partition: PartitionInfo, info: TaskInfo) -> Holds:
+def _is_behind(store: ServingStore, info: TaskInfo, aging_us: int) -> bool:
+    """Whether another one that waits in its ordered partition, or is to run again, comes first."""
+    states = [TaskState.QUEUED, TaskState.RETRYING]
+    line = store.search(Search(queues=[info.queue], partition=info.partition, states=states, limit=LINE)).tasks
+    return min((_key(task, aging_us) for task in line), default=_key(info, aging_us)) < _key(info, aging_us)
+
+
+def _key(info: TaskInfo, aging_us: int) -> Key:
+    return sort_key(aging_us, info.priority, info.available_at, info.seq)
+
+
+def _of_partition(partition: PartitionInfo) -> Holds:
     found = []
     if partition.paused or partition.held_by is not None:
         why = "its partition is paused" if partition.paused else "its partition is held by a dead task"
@@ -58,8 +77,6 @@ def _of_partition(partition: PartitionInfo, info: TaskInfo) -> Holds:
         found.append(_hold("partition_held", "a worker holds its ordered partition"))
     if partition.blocked_until is not None:
         found.append(_hold("partition_blocked", "a retry or defer blocks its partition", partition.blocked_until))
-    if partition.ordered and partition.waiting > 1 and not partition.running:
-        found.append(_hold("behind", "others of its ordered partition may be before it"))
     return found
 
 

@@ -8,6 +8,7 @@ types, and returns a ``Reply``; whatever it raises becomes the envelope of an er
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import logging
 import re
@@ -16,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -26,14 +27,17 @@ from taskmq.server.errors import ApiError, as_api_error, denied, invalid, not_fo
 from taskmq.server.params import Param, read_query
 from taskmq.server.permissions import MATRIX, Identity
 from taskmq.wire import strict
+from taskmq.wire.codes import MAX_BATCH_BODY
 
 if TYPE_CHECKING:
     from taskmq.server.node import Node
 
+P = ParamSpec("P")
+T = TypeVar("T")
 log = logging.getLogger("taskmq.server")
 
-MAX_HEADERS = 100
-MAX_HEADER = 8192
+DROPPING, MOST_DROPPED = 2.0, 4 * MAX_BATCH_BODY
+"""Seconds and bytes of a body that is too large, after its answer."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _CONTENT_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?\Z', re.IGNORECASE)
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?\Z", re.DOTALL)
@@ -56,6 +60,10 @@ class Call:
     fields: dict[str, Any]
     """The body as it was sent, decoded: for the digest."""
     headers: Mapping[bytes, bytes]
+
+    async def on_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work for the caller."""
+        return await self.node.on_behalf(self.identity.environment_id, "http", work, *args, **kwargs)
 
     def header(self, name: bytes) -> str | None:
         """A header's value."""
@@ -123,12 +131,12 @@ class Endpoint:
             reply = await self._answer(route, scope, headers, receive)
         except Exception as error:  # every error leaves as an envelope
             reply = error_reply(error, request_id)
-        await respond(send, reply, request_id, head=scope["method"] == "HEAD")
+        rest = receive if reply.status == 413 else None
+        await respond(send, reply, request_id, head=scope["method"] == "HEAD", rest=rest)
         path = route.path if route is not None else "other"
         self._node.metrics.request(scope["method"], path, reply.status, time.perf_counter() - started)
 
     async def _answer(self, route: Route, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Reply:
-        check_headers(scope["headers"])
         if route.public:
             call = Call(self._node, ANONYMOUS, scope["path_params"], {"client": scope.get("client")}, None, {}, headers)
             return await route.handler(call)
@@ -158,7 +166,11 @@ class Endpoint:
             raise too_large("body", most)
         chunks, size = [], 0
         while True:
-            message = await asyncio.wait_for(receive(), settings.body_idle)
+            try:
+                message = await asyncio.wait_for(receive(), settings.body_idle)
+            except TimeoutError:
+                close = {"Connection": "close"}
+                raise ApiError("INVALID_ARGUMENT", "the rest of the body did not come", headers=close) from None
             if message["type"] == "http.disconnect":
                 raise invalid("the body was cut off")
             chunk = message.get("body", b"")
@@ -179,12 +191,6 @@ def _check_content(headers: Mapping[bytes, bytes]) -> None:
         raise ApiError("UNSUPPORTED_MEDIA_TYPE", "the body must be application/json in UTF-8")
     if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
         raise ApiError("UNSUPPORTED_MEDIA_TYPE", "the body must not be compressed")
-
-
-def check_headers(headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise for more or longer header lines than a request has."""
-    if len(headers) > MAX_HEADERS or any(len(name) + len(value) > MAX_HEADER for name, value in headers):
-        raise invalid("too many or too long header lines", "header")
 
 
 def decode_body(data: bytes | None, kind: type[Any] | None) -> tuple[dict[str, Any], Any]:
@@ -219,12 +225,18 @@ def error_reply(error: BaseException, request_id: str) -> Reply:
     known = as_api_error(error)
     if known.code == "INTERNAL":
         log.error("request %s failed", request_id, exc_info=error)
-    return Reply(None, known.status, known.headers, strict.dumps({"error": known.body(request_id)}))
+    return Reply(None, known.status, known.headers, strict.pack({"error": known.body(request_id)}))
 
 
-async def respond(send: Send, reply: Reply, request_id: str, *, head: bool = False) -> None:
-    """Send a reply with the headers that every answer has."""
-    body = reply.raw if reply.raw is not None else strict.dumps({"data": reply.data or {}})
+async def respond(
+    send: Send, reply: Reply, request_id: str, *, head: bool = False, rest: Receive | None = None
+) -> None:
+    """Send a reply with the headers that every answer has.
+
+    ``rest``: where the unread body comes from. Closing on a caller that still sends makes its system throw away what
+    it has been answered; so, after the answer, the rest is let run into the void for a while.
+    """
+    body = reply.raw if reply.raw is not None else strict.pack({"data": reply.data or {}})
     headers = {
         "content-type": reply.content_type,
         "content-length": str(len(body)),
@@ -233,11 +245,21 @@ async def respond(send: Send, reply: Reply, request_id: str, *, head: bool = Fal
         "taskmq-version": version(),
         **{name.lower(): value for name, value in reply.headers.items()},
     }
-    if reply.status == 413:
-        headers["connection"] = "close"  # the rest of the body is not read
+    if rest is not None:
+        headers["connection"] = "close"
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": raw})
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    await send({"type": "http.response.body", "body": b"" if head else body, "more_body": rest is not None})
+    if rest is not None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_drop(rest), DROPPING)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive) -> None:
+    left = MOST_DROPPED
+    while left > 0 and (message := await receive()).get("more_body"):
+        left -= len(message.get("body", b""))
 
 
 @cache

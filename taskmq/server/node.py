@@ -1,8 +1,9 @@
 """One server process: what its routes and connections share, and the threads on which they ask the database.
 
-The loop's thread never touches the database. Four pools of threads do, so that one kind of work cannot hold up
-another: requests, claims (as many as the claim pool has slots), the steps of deliveries, and renewals of leases. A
-slow database may fill the first three; a heartbeat finds the fourth free.
+The loop's thread never touches the database. Pools of threads do, so that one kind of work cannot hold up another:
+requests, claims (as many as the claim pool has slots), the steps of deliveries, renewals of leases, and sweeping. A
+slow database may fill the first three; a heartbeat finds the fourth free. In each of them an environment whose work
+hangs has a share only (``threads.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from sqlalchemy import select
@@ -32,9 +33,11 @@ from taskmq.server.paging import Cursors
 from taskmq.server.permissions import Identity
 from taskmq.server.settings import Settings
 from taskmq.server.signals import Changes
+from taskmq.server.stepping import Stepper
 from taskmq.server.stores import Stores
+from taskmq.server.threads import Threads
 from taskmq.server.views import Lookup
-from taskmq.state import TaskInfo
+from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.base import Maintain
 from taskmq.transport.serving import ServingStore
 
@@ -45,6 +48,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("taskmq.server")
 
+POOLS = (("http", 16, 8), ("claims", 4, 1), ("steps", 8, 2), ("vital", 4, 2), ("sweep", 2, 1))
+"""Name, threads, and how many of them may be at work for one environment."""
 QUEUE_REMEMBERED = 1.0
 """Seconds for which a queue's settings are believed; changes on this node show at once."""
 SWEEP = 0.5
@@ -68,20 +73,21 @@ class Node:
         self.changes = Changes()
         self.tokens = Tokens(self._look_up, settings.request_rate, settings.request_burst)
         self.closing = False
-        self._pools = {
-            name: ThreadPoolExecutor(size, f"taskmq-{name}")
-            for name, size in (("http", 16), ("claims", 4), ("steps", 8), ("vital", 4), ("sweep", 2))
-        }
+        self._pools = {name: Threads(size, share, f"taskmq-{name}") for name, size, share in POOLS}
         self.claims = Claims(self)
+        self.steppers: dict[str, Stepper] = {}
         self._queues: dict[tuple[str, str], tuple[float, QueueRecord]] = {}
         self._workers: dict[str, str] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._tidying: dict[str, asyncio.Task[None]] = {}
+        """Environments that are being swept: a slow one delays no other."""
         self.cursors = Cursors(b"")
 
     # ── life ──
 
     async def start(self) -> None:
         """Prepare what needs the database, and begin sweeping."""
+        self.claims.start()
         key = await self.on("http", directory.shared_secret, self.database, "cursors")
         self.cursors = Cursors(key)
         await self.on("http", self._finish_changes)
@@ -94,9 +100,11 @@ class Node:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._sweeping
+        if self._tidying:
+            await asyncio.wait(self._tidying.values(), timeout=1.0)
         self.claims.close()
         for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -112,9 +120,14 @@ class Node:
 
     async def on(self, pool: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work on a pool's thread; raises TimeoutError when the store does not answer in time."""
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pools[pool], lambda: work(*args, **kwargs))
-        return await asyncio.wait_for(future, self.settings.store_timeout)
+        return await self.on_behalf(None, pool, work, *args, **kwargs)
+
+    async def on_behalf(
+        self, environment_id: str | None, pool: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same, with no more threads than one environment may have."""
+        job = partial(work, *args, **kwargs)
+        return await self._pools[pool].run(environment_id, job, self.settings.store_timeout)
 
     async def _look_up(self, token_id: str, secret: str) -> Identity | None:
         return await self.on("http", directory.identify, self.database, token_id, secret)
@@ -126,7 +139,7 @@ class Node:
         known = self._queues.get((environment_id, queue_id or f"={name}"))
         if known is not None and time.monotonic() - known[0] < QUEUE_REMEMBERED:
             return known[1]
-        record = await self.on("http", self.read_queue, environment_id, queue_id, name)
+        record = await self.on_behalf(environment_id, "http", self.read_queue, environment_id, queue_id, name)
         if record is None or record.deleted_at is not None:
             raise not_found("there is no such queue")
         self.remember(record)
@@ -144,6 +157,11 @@ class Node:
         now = time.monotonic()
         self._queues[record.environment_id, record.queue_id] = (now, record)
         self._queues[record.environment_id, f"={record.name}"] = (now, record)
+
+    def remembered(self, environment_id: str, queue_id: str) -> QueueRecord | None:
+        """A queue as it was last seen here, however long ago."""
+        known = self._queues.get((environment_id, queue_id))
+        return None if known is None else known[1]
 
     def forget(self, record: QueueRecord) -> None:
         """A queue that is deleted."""
@@ -182,8 +200,8 @@ class Node:
             attempt.worker for info in infos for attempt in info.attempts if attempt.worker
         }
         unknown = [session for session in sessions if session not in self._workers]
-        asked = [info.id for info in infos if info.cancel_requested]
-        cancels: dict[str, int] = {}
+        asked = [info.id for info in infos if info.cancel_requested or info.state is TaskState.CANCELLED]
+        cancels: dict[str, tuple[int, str | None]] = {}
         if missing or unknown or asked:
             with self.database.read() as connection:
                 for queue_id in missing:
@@ -220,16 +238,24 @@ class Node:
             try:
                 if time.monotonic() - looked > ENVIRONMENTS_REMEMBERED:
                     known, looked = await self.on("sweep", self._environments), time.monotonic()
-                for environment_id in known:
-                    done = await self.on("sweep", self._maintain, environment_id)
-                    if done:
-                        self.claims.wake_all(environment_id)
+                for environment_id in {*known, *self.stores.opened()}:  # those are new, or about to be known
+                    if environment_id not in self._tidying:
+                        self._tidying[environment_id] = asyncio.create_task(self._tidy(environment_id))
                 if time.monotonic() - forgot > FORGET_EVERY:
                     forgot = time.monotonic()
                     await self.on("sweep", self._forget_sessions)
             except (TaskMQError, TimeoutError) as error:
                 log.warning("sweeping: %s", error)
             await asyncio.sleep(SWEEP)
+
+    async def _tidy(self, environment_id: str) -> None:
+        try:
+            if await self.on_behalf(environment_id, "sweep", self._maintain, environment_id):
+                self.claims.wake_all(environment_id)
+        except (TaskMQError, TimeoutError, RuntimeError) as error:
+            log.warning("sweeping %s: %s", environment_id, error)
+        finally:
+            del self._tidying[environment_id]
 
     def _environments(self) -> list[str]:
         with self.database.read() as connection:
@@ -242,6 +268,15 @@ class Node:
     def _forget_sessions(self) -> None:
         with self.database.write() as connection:
             session_rows.forget_old(connection, time.time_ns() // 1000 - SESSIONS_KEPT)
+
+    # ── steps ──
+
+    def stepper(self, environment_id: str) -> Stepper:
+        """Where all connections of an environment have their steps done."""
+        found = self.steppers.get(environment_id)
+        if found is None:
+            found = self.steppers[environment_id] = Stepper(self, environment_id)
+        return found
 
     # ── health ──
 

@@ -14,6 +14,8 @@ from taskmq.server.paging import DEFAULT_LIMIT, MAX_LIMIT
 from taskmq.wire.times import parse_time
 
 _INTEGER = re.compile(r"-?[0-9]{1,16}\Z")
+_DIGITS = re.compile(r"0*[1-9][0-9]*\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 ID = re.compile(r"[0-9a-f]{32}\Z")
 NAME = re.compile(r"[A-Za-z0-9_.:/{}-]{1,128}\Z")
 
@@ -80,11 +82,11 @@ def matching(name: str, pattern: re.Pattern[str], what: str) -> Param:
 
 
 def text(name: str, most: int) -> Param:
-    """Any text up to so many bytes."""
+    """Any text up to so many bytes, without control characters: no key has one, and not every store takes them."""
 
     def read(value: str) -> str:
-        if not 1 <= len(value.encode()) <= most:
-            raise ValueError(f"not text of 1 to {most} bytes")
+        if not 1 <= len(value.encode()) <= most or _CONTROL.search(value):
+            raise ValueError(f"not text of 1 to {most} bytes without control characters")
         return value
 
     return Param(name, read, {"type": "string", "minLength": 1, "maxLength": most})
@@ -120,9 +122,10 @@ def choices(name: str, known: type[StrEnum]) -> Param:
 
 
 def _limit(value: str) -> int:
-    if not _INTEGER.match(value) or int(value) < 1:
+    if not _DIGITS.match(value):
         raise ValueError("not an integer from 1 to 1000")
-    return min(int(value), MAX_LIMIT)
+    digits = value.lstrip("0")
+    return min(int(digits[:5]), MAX_LIMIT)
 
 
 LIMIT = Param("limit", _limit, {"type": "integer", "minimum": 1}, DEFAULT_LIMIT)

@@ -39,6 +39,11 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             rate = StartRate(rate.count, rate.period_ms, rate.count)
         return msgspec.structs.replace(self, start_rate=rate)
 
+    @property
+    def aging_us(self) -> int:
+        """Microseconds that a level of priority is worth; 0: the order is strict."""
+        return self.aging_step_ms * 1000 if self.order == "aging" else 0
+
     def config(self) -> QueueConfig:
         """As the store has it."""
         rate = self.start_rate

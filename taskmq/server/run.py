@@ -20,6 +20,7 @@ import click
 import uvicorn
 
 from taskmq.server.app import Application
+from taskmq.server.protocols import HttpProtocol, SocketProtocol
 from taskmq.server.settings import Settings
 from taskmq.wire.codes import MAX_MESSAGE
 
@@ -82,17 +83,16 @@ def bind(settings: Settings) -> socket.socket:
     return listening
 
 
-def serve(settings: Settings, listening: socket.socket) -> None:
-    """Serve on this socket until a signal; raises what keeps it from starting."""
-    application = Application(settings)
-    config = uvicorn.Config(
+def configured(application: Application, settings: Settings) -> uvicorn.Config:
+    """Uvicorn's settings for this application."""
+    return uvicorn.Config(
         application,
         log_config=None,
         access_log=False,
         server_header=False,
         date_header=True,
-        http="httptools",
-        ws="websockets-sansio",
+        http=HttpProtocol,
+        ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE,
         ws_ping_interval=PING,
         ws_ping_timeout=PING,
@@ -107,8 +107,13 @@ def serve(settings: Settings, listening: socket.socket) -> None:
         ssl_keyfile=settings.tls_key,
         ssl_version=ssl.PROTOCOL_TLS_SERVER,
     )
-    server = Server(config, application)
+
+
+def serve(settings: Settings, listening: socket.socket) -> None:
+    """Serve on this socket until a signal; raises what keeps it from starting."""
+    application = Application(settings)
+    server = Server(configured(application, settings), application)
     server.run(sockets=[listening])
 
 
-__all__ = ["Server", "bind", "serve"]
+__all__ = ["Server", "bind", "configured", "serve"]

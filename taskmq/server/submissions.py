@@ -16,23 +16,28 @@ from taskmq.ids import new_id
 from taskmq.message import Message
 from taskmq.names import check_code, check_key
 from taskmq.queue import Limit, Partition
-from taskmq.server.bodies import TEN_YEARS_MS, Submit
+from taskmq.server.bodies import TEN_YEARS_MS, RetryPolicy, Submit
 from taskmq.server.database.queues import QueueRecord
 from taskmq.server.digest import digest
 from taskmq.server.errors import ApiError, invalid, too_large
+from taskmq.state import TaskInfo, TaskState
 from taskmq.wire import strict
 from taskmq.wire.times import format_time, parse_time
 
 EXTRAS = "http"
 """Header of the envelope with what the API shows of a task and the store does not keep, as JSON."""
+UNBOUNDED = 1_000_000
+"""Of a resource key that a task gives no bound for: the largest there is."""
 _TWINS = (("available_at", "delay_ms"), ("expires_at", "expires_ms"), ("deadline", "deadline_ms"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """A submission that may be published. ``too_late``: it may not, unless its key is known already."""
 
     message: Message
+    headers: dict[str, str]
+    """Those of its envelope."""
     too_late: ApiError | None = None
 
 
@@ -40,22 +45,21 @@ def prepare(
     body: Submit, fields: Mapping[str, Any], queue: QueueRecord, key: str, now: int, max_payload: int
 ) -> Prepared:
     """The message of a submission; raises ApiError. ``now``: the store's clock."""
-    times = {name: _time(body, name) for name in ("available_at", "expires_at", "deadline")}
-    payload = strict.dumps(body.payload)
+    available_at, expires, deadline = (_moment(body, time, duration, now) for time, duration in _TWINS)
+    payload = strict.pack(body.payload)
     if len(payload) > max_payload:
         raise too_large("payload", max_payload, "payload")
-    _check(strict.check_depth, body.payload, "payload", field="payload")
-    available_at = _later(times["available_at"], body.delay_ms, now)
+    if isinstance(body.payload, (dict, list)):
+        _check(strict.check_depth, body.payload, "payload", field="payload")
     if available_at is not None and available_at - now > TEN_YEARS_MS * 1000:
         raise invalid("more than ten years from now", "available_at")
-    expires = _later(times["expires_at"], body.expires_ms, now)
-    deadline = _later(times["deadline"], body.deadline_ms, now)
+    headers = _headers(body, expires, deadline)
     message = Message(
         id=new_id(),
         queue=queue.queue_id,
         handler=body.handler,
         version=body.handler_version,
-        body=_envelope(body, payload, expires, deadline),
+        body=_envelope(body, payload, headers),
         priority=body.priority,
         run_after=None if available_at is None or available_at <= now else Moment(available_at, relative=False),
         partition=_partition(body),
@@ -68,7 +72,31 @@ def prepare(
         retention=body.retention_ms * 1000,
         content=digest(fields),
     )
-    return Prepared(message, _too_late(max(now, available_at or now), expires, deadline, now))
+    return Prepared(message, headers, _too_late(max(now, available_at or now), expires, deadline, now))
+
+
+def accepted(prepared: Prepared, created_at: int, aging_us: int) -> TaskInfo:
+    """A task as it was stored at ``created_at``, without a look at the store; without its payload."""
+    message = prepared.message
+    available_at = max(created_at, message.run_after.us) if message.run_after is not None else created_at
+    return TaskInfo(
+        id=message.id,
+        queue=message.queue,
+        handler=message.handler,
+        version=message.version,
+        state=TaskState.QUEUED if available_at <= created_at else TaskState.SCHEDULED,
+        priority=message.priority,
+        seq=0,
+        attempt=0,
+        max_attempts=message.max_attempts,
+        epoch=0,
+        partition=message.partition.code if message.partition is not None else None,
+        limit=message.limit,
+        headers=prepared.headers,
+        created_at=created_at,
+        available_at=available_at,
+        dispatch_at=available_at - message.priority * aging_us,
+    )
 
 
 def check_twins(body: Submit) -> None:
@@ -114,20 +142,18 @@ def _check(check: Any, *args: Any, field: str) -> None:
         raise invalid(str(error), field) from None
 
 
-def _time(body: Submit, name: str) -> int | None:
-    value = getattr(body, name)
+def _moment(body: Submit, time: str, duration: str, now: int) -> int | None:
+    """One of the twins in microseconds since the epoch."""
+    later = getattr(body, duration)
+    if later is not UNSET:
+        return now + int(later) * 1000
+    value = getattr(body, time)
     if value is UNSET:
         return None
     try:
         return parse_time(value)
     except ValueError as error:
-        raise invalid(str(error), name) from None
-
-
-def _later(at: int | None, duration_ms: Any, now: int) -> int | None:
-    if at is not None:
-        return at
-    return None if duration_ms is UNSET else now + int(duration_ms) * 1000
+        raise invalid(str(error), time) from None
 
 
 def _too_late(available_at: int, expires: int | None, deadline: int | None, now: int) -> ApiError | None:
@@ -148,33 +174,38 @@ def _partition(body: Submit) -> Partition | None:
 def _limit(body: Submit) -> Limit | None:
     if body.resource_key is UNSET:
         return None
-    return Limit(body.resource_key, 1 if body.resource_max_running is UNSET else body.resource_max_running)
+    return Limit(body.resource_key, UNBOUNDED if body.resource_max_running is UNSET else body.resource_max_running)
 
 
-def _envelope(body: Submit, payload: bytes, expires: int | None, deadline: int | None) -> bytes:
-    """The payload is the handler's one argument, so that a library's worker can run it, too."""
-    retry = body.retry
-    changed = {
-        name: value for name, value in msgspec.structs.asdict(retry).items() if value != getattr(_DEFAULT_RETRY, name)
-    }
-    extras: dict[str, Any] = {"payload_version": body.payload_version}
+def _headers(body: Submit, expires: int | None, deadline: int | None) -> dict[str, str]:
+    """What the API shows of the task and the store does not keep; nothing for a task with nothing of its own."""
+    extras: dict[str, Any] = {}
+    if body.payload_version != "v1":
+        extras["payload_version"] = body.payload_version
     for name, moment in (("expires_at", expires), ("deadline", deadline)):
         if moment is not None:
             extras[name] = format_time(moment)
     for name in ("timeout_ms", "resource_max_running", "traceparent"):
-        if getattr(body, name) is not UNSET:
-            extras[name] = getattr(body, name)
-    if changed:
-        extras["retry"] = msgspec.structs.asdict(retry)
+        value = getattr(body, name)
+        if value is not UNSET:
+            extras[name] = value
+    if body.retry != _DEFAULT_RETRY:
+        extras["retry"] = msgspec.structs.asdict(body.retry)
     if body.partition_weight != 1:
         extras["partition_weight"] = body.partition_weight
     if body.retention_ms != 604_800_000:
         extras["retention_ms"] = body.retention_ms
-    wire = codec.RetryWire(retry.backoff, retry.base_ms / 1000, retry.cap_ms / 1000, retry.jitter) if changed else None
+    return {EXTRAS: strict.pack(extras).decode()} if extras else {}
+
+
+def _envelope(body: Submit, payload: bytes, headers: dict[str, str]) -> bytes:
+    """The payload is the handler's one argument, so that a library's worker can run it, too."""
+    retry, wire = body.retry, None
+    if retry != _DEFAULT_RETRY:
+        wire = codec.RetryWire(retry.backoff, retry.base_ms / 1000, retry.cap_ms / 1000, retry.jitter)
     timeout = None if body.timeout_ms is UNSET else body.timeout_ms * 1000
-    headers = {EXTRAS: strict.dumps(extras).decode()}
     args = msgspec.Raw(b"[%b]" % payload)
     return codec.encode(codec.Envelope(args=args, timeout=timeout, retry=wire, headers=headers))
 
 
-_DEFAULT_RETRY = Submit(handler="x").retry
+_DEFAULT_RETRY = RetryPolicy()

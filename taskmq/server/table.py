@@ -6,7 +6,7 @@ from taskmq.server import answers as a
 from taskmq.server import bodies as b
 from taskmq.server import params as p
 from taskmq.server.http import Nothing, Route
-from taskmq.server.routes import meta, queues, submit, tasks
+from taskmq.server.routes import meta, queues, submit, submit_batch, tasks
 from taskmq.state import TaskState
 
 _PAGE = (p.LIMIT, p.CURSOR, p.ORDER)
@@ -30,7 +30,7 @@ ROUTES = (
         answers={201: a.TaskObject, 200: a.TaskObject}, errors=(400, 404, 409, 413, 415, 429),
     ),
     Route(
-        method="POST", path="/v1/tasks:batch", handler=submit.submit_batch, summary="Accept up to 1,000 tasks",
+        method="POST", path="/v1/tasks:batch", handler=submit_batch.submit_batch, summary="Accept up to 1,000 tasks",
         body=b.Batch, batch=True, answers={200: a.BatchAnswer}, errors=(400, 413, 415),
     ),
     Route(

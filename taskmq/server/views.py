@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ from taskmq.state import Attempt, TaskInfo, TaskState
 from taskmq.transport.base import PartitionInfo, QueueStats
 from taskmq.wire.times import format_time
 
+MAX_ATTEMPTS = 32
+"""Of a task's history."""
 MAX_TYPE, MAX_MESSAGE, MAX_TRACEBACK = 128, 2048, 8192
 _ORDERED_EXTRAS = ("expires_at", "deadline", "timeout_ms", "retry")
 _MORE_EXTRAS = ("partition_weight", "resource_max_running", "retention_ms", "traceparent")
@@ -24,7 +26,8 @@ class Lookup(msgspec.Struct):
 
     queues: Mapping[str, QueueRecord]
     workers: Mapping[str, str]
-    cancels: Mapping[str, int]
+    cancels: Mapping[str, tuple[int, str | None]]
+    """When and why."""
 
 
 def extras_of(info: TaskInfo) -> dict[str, Any]:
@@ -41,9 +44,23 @@ def reserved(info: TaskInfo) -> bool:
     return info.state is TaskState.RUNNING and not info.started
 
 
+def deferred(info: TaskInfo) -> bool:
+    """Whether its handler asked for the delay that it waits for; the store calls that RETRYING, too."""
+    last = info.attempts[-1] if info.attempts else None
+    return info.state is TaskState.RETRYING and last is not None and (last.epoch, last.outcome) == (info.epoch, "defer")
+
+
 def state_of(info: TaskInfo) -> str:
-    """Its state as the API names it: what is reserved is still QUEUED."""
-    return TaskState.QUEUED.value if reserved(info) else info.state.value
+    """Its state as the API names it: what is reserved is still QUEUED, what was deferred SCHEDULED."""
+    if reserved(info):
+        return TaskState.QUEUED.value
+    return TaskState.SCHEDULED.value if deferred(info) else info.state.value
+
+
+def stored_states(wanted: Collection[TaskState]) -> list[TaskState]:
+    """As what the store may have tasks of these states; ``state_of`` tells which of those it finds are meant."""
+    more = {TaskState.QUEUED: TaskState.RUNNING, TaskState.SCHEDULED: TaskState.RETRYING}
+    return list(dict.fromkeys([*wanted, *(more[state] for state in wanted if state in more)]))
 
 
 def task_object(info: TaskInfo, lookup: Lookup, *, full: bool = True) -> dict[str, Any]:
@@ -79,6 +96,8 @@ def task_object(info: TaskInfo, lookup: Lookup, *, full: bool = True) -> dict[st
     shown |= _progress_of(info, lookup)
     if full:
         shown |= _history_of(info, lookup)
+    elif _has_error(info):
+        shown["error"] = error_object(info.error or "", None)
     return shown
 
 
@@ -93,11 +112,14 @@ def _progress_of(info: TaskInfo, lookup: Lookup) -> dict[str, Any]:
         _times(shown, started_at=info.started_at, lease_until=info.lease_until)
         if worker is not None and info.started_at is not None:
             shown["worker_id"] = worker
-    if running and info.cancel_requested:
-        _times(shown, cancel_requested_at=lookup.cancels.get(info.id, info.started_at))
+    asked_at, why = lookup.cancels.get(info.id, (info.started_at, None))
+    if (running and info.cancel_requested) or (info.state is TaskState.CANCELLED and info.id in lookup.cancels):
+        _times(shown, cancel_requested_at=asked_at)
     _times(shown, finished_at=info.finished_at)
     if info.state is TaskState.FAILED:
         shown["reason"] = reason_of(info)
+    elif why is not None and info.state is TaskState.CANCELLED:
+        shown["reason"] = why
     if info.replays:
         shown["replay_count"] = info.replays
     return shown
@@ -107,11 +129,15 @@ def _history_of(info: TaskInfo, lookup: Lookup) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if info.state is TaskState.SUCCEEDED:
         shown |= {} if info.result is None else {"result": info.result}
-    elif info.error is not None and info.state is not TaskState.CANCELLED:
-        shown["error"] = error_object(info.error, info.traceback)
+    elif _has_error(info):
+        shown["error"] = error_object(info.error or "", info.traceback)
     if info.attempts:
-        shown["attempts_history"] = [_attempt(attempt, lookup) for attempt in info.attempts]
+        shown["attempts_history"] = [_attempt(attempt, lookup) for attempt in info.attempts[-MAX_ATTEMPTS:]]
     return shown
+
+
+def _has_error(info: TaskInfo) -> bool:
+    return info.error is not None and info.state not in (TaskState.SUCCEEDED, TaskState.CANCELLED)
 
 
 def reason_of(info: TaskInfo) -> str:
@@ -141,7 +167,7 @@ def error_object(text: str, traceback: str | None) -> dict[str, Any]:
     shown: dict[str, Any] = {"type": kind, "message": message} if colon else {"type": "Error", "message": text}
     if traceback:
         shown["traceback"] = traceback
-    if text.endswith(CUT) or (traceback or "").startswith(CUT) or kind.endswith(CUT):
+    if _is_cut(kind, MAX_TYPE) or _is_cut(shown["message"], MAX_MESSAGE) or (traceback or "").startswith(CUT):
         shown["truncated"] = True
     return shown
 
@@ -153,6 +179,11 @@ def cut(text: str, most: int) -> str:
     """Text of at most so many bytes, cut between characters and marked."""
     data = text.encode("utf-8", "replace")
     return text if len(data) <= most else data[: most - len(CUT.encode())].decode("utf-8", "ignore") + CUT
+
+
+def _is_cut(text: str, most: int) -> bool:
+    """Whether ``cut`` has made it: a character of up to four bytes may have been in the way."""
+    return text.endswith(CUT) and len(text.encode()) > most - 4
 
 
 def cut_front(text: str, most: int) -> str:

@@ -7,7 +7,8 @@ import msgspec
 from taskmq.state import Attempt
 
 FIRST = 5
-LAST = 20
+LAST = 32
+"""A server tells a late repetition of a finish by its attempt here, as long as it is one of so many."""
 
 
 def decode_log(text: str | bytes | None) -> list[Attempt]:
@@ -22,7 +23,7 @@ _decode = msgspec.json.Decoder(list[Attempt]).decode
 
 
 def append_attempt(log: list[Attempt], attempt: Attempt) -> None:
-    """Add an attempt. Of a long history the first 5 and the last 20 stay; only the newest keeps its traceback."""
+    """Add an attempt. Of a long history the first 5 and the last 32 stay; only the newest keeps its traceback."""
     if log and log[-1].traceback is not None:
         log[-1] = msgspec.structs.replace(log[-1], traceback=None)
     log.append(attempt)

@@ -171,6 +171,10 @@ class Serving(Protocol):
         """Do these steps of one session, in this order, in one transaction; a refusal stops none of the others."""
         ...
 
+    def steps_of_all(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """The same for several (session, steps), in one transaction for all of them."""
+        ...
+
     def keep(self, session: str, items: Sequence[Keep], *, reserve: int, longest: int) -> list[Kept]:
         """Renew what a session holds: what is started by its lease, what is reserved by ``reserve``.
 
@@ -192,6 +196,10 @@ class Serving(Protocol):
 
     def search(self, params: Search) -> Found:
         """One page of tasks."""
+        ...
+
+    def close_queue(self, queue: str) -> None:
+        """Take nothing more into this queue until it is configured again: a publish raises QueueFull, of nothing."""
         ...
 
     def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:

@@ -40,4 +40,6 @@ MAX_BATCH = 1000
 """Items of a batch."""
 MAX_PAYLOAD = 256 * 1024
 """Bytes of a payload or result, as the server is configured by default."""
+MAX_CONTENT = 900 * 1024
+"""Bytes of a payload or result, as it can be configured at most."""
 SUBPROTOCOL = "taskmq.worker.v1"

@@ -2,8 +2,10 @@ r"""JSON as strangers send it: read strictly, or refused with the place of the f
 
 A JSON library alone is too kind. It takes ``{"a": 1, "a": 2}`` (the last one wins, also when one of them is written
 ``"\u0061"``), ``NaN``, half a surrogate pair, and a thousand levels until its stack ends. Each of these is a way to
-say one thing to one reader and another to the next. So: first the depth, which protects what follows; then decoding,
-which compares keys after their escapes are gone; then the values.
+say one thing to one reader and another to the next. So: decoding, which compares keys after their escapes are gone and
+ends by itself where levels have no end; then the depth that is allowed; then the values.
+
+What has been read in this way, or was made here, is written by msgspec, ten times as fast as by ``json``.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import math
 import re
 from typing import Any
 
+import msgspec
+
 MAX_DEPTH = 64
 """Of a payload or result."""
 OUTER_DEPTH = 6
@@ -20,9 +24,7 @@ OUTER_DEPTH = 6
 MAX_DIGITS = 4300
 """Of an integer: what Python turns into a number without being asked twice."""
 
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
 
 
 class NotStrict(ValueError):
@@ -37,37 +39,42 @@ def loads(data: bytes) -> Any:
     """The value of a document in UTF-8; raises NotStrict."""
     if data.startswith(b"\xef\xbb\xbf"):
         raise NotStrict("the document starts with a byte order mark")
-    _check_depth(data, MAX_DEPTH + OUTER_DEPTH)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise NotStrict(f"not UTF-8: byte {error.start} cannot be read") from None
     try:
-        value = _decode(text)
+        value = (_decode_short if len(text) <= MAX_DIGITS else _decode)(text)
     except NotStrict:
         raise
     except json.JSONDecodeError as error:
         raise NotStrict(f"not JSON: {error.msg.lower()} at character {error.pos}") from None
-    except RecursionError:  # pragma: no cover - the depth was looked at before
+    except RecursionError:
         raise NotStrict("nested too deeply") from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH + OUTER_DEPTH:
+        check_depth(value, None, MAX_DEPTH + OUTER_DEPTH)
     if _ESCAPED_SURROGATE.search(text):
         _check_surrogates(value, "")
     return value
 
 
-def check_depth(value: Any, field: str) -> None:
-    """Raise NotStrict if a decoded value has more levels than a payload may have."""
+def check_depth(value: Any, field: str | None, most: int = MAX_DEPTH) -> None:
+    """Raise NotStrict if a decoded value has more levels than it may have."""
     level, values = 0, [value]
     while values := [v for v in values if isinstance(v, (dict, list))]:
         level += 1
-        if level > MAX_DEPTH:
+        if level > most:
             raise NotStrict(f"nested more than {MAX_DEPTH} levels deep", field)
         values = [inner for v in values for inner in (v.values() if isinstance(v, dict) else v)]
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON in the order of the keys, every digit as it is."""
+    """Compact JSON in the order of the keys, every digit as it is; raises ValueError for what JSON has not."""
     return _encode(value).encode()
+
+
+pack = msgspec.json.Encoder().encode
+"""The same for values that ``loads`` has read or this program has made: they are known to be JSON."""
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -106,17 +113,8 @@ _decode = json.JSONDecoder(
 ).decode
 
 
-def _check_depth(data: bytes, most: int) -> None:
-    if data.count(b"[") + data.count(b"{") <= most:
-        return
-    depth = 0
-    for token in _BRACKETS.findall(data):
-        if token in _OPENING:
-            depth += 1
-            if depth > most:
-                raise NotStrict(f"nested more than {MAX_DEPTH} levels deep")
-        elif token in _CLOSING:
-            depth -= 1
+_decode_short = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_number).decode
+"""For texts in which no integer can be too long: without a call for each."""
 
 
 def _check_surrogates(value: Any, field: str) -> None:

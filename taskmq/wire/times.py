@@ -40,5 +40,4 @@ MAX_TIME = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 def format_time(us: int) -> str:
     """``2026-11-29T21:47:15.123456Z``."""
-    moment = _EPOCH + timedelta(microseconds=us)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}Z"
+    return f"{(_EPOCH + timedelta(microseconds=us)).isoformat(timespec='microseconds')[:26]}Z"

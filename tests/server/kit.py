@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from taskmq.server.app import Application
 from taskmq.server.database import directory, migrations
 from taskmq.server.database.engine import Database
 from taskmq.server.permissions import BOOTSTRAP, WORKER, Grant
-from taskmq.server.run import bind
+from taskmq.server.run import bind, configured
 from taskmq.server.settings import Settings
 from taskmq.transport.serving import ServingStore
 from taskmq.wire.codes import MAX_MESSAGE, SUBPROTOCOL
@@ -39,12 +40,9 @@ class Running:
         self.application = Application(settings)
         listening = bind(settings)
         self.port = listening.getsockname()[1]
-        self.url = f"http://{LOOPBACK}:{self.port}"
-        config = uvicorn.Config(
-            self.application, log_config=None, http="httptools", ws="websockets-sansio", ws_max_size=MAX_MESSAGE,
-            ws_per_message_deflate=False, server_header=False, lifespan="on", timeout_graceful_shutdown=2,
-        )  # fmt: skip
-        self.server = uvicorn.Server(config)
+        self.url = f"{settings.scheme}://{LOOPBACK}:{self.port}"
+        self.trusted = None if settings.tls_cert is None else ssl.create_default_context(cafile=settings.tls_cert)
+        self.server = uvicorn.Server(configured(self.application, settings))
         self.loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(listening,), daemon=True)
@@ -94,14 +92,18 @@ class Running:
 
     def tenant(self, name: str) -> Running:
         """The same server, seen from an environment of its own."""
+        return self.seen_by(*self.grant(environment=name))
+
+    def seen_by(self, token: str, environment: str) -> Running:
+        """The same server, with this token."""
         other = copy.copy(self)
-        other.token, other.environment = self.grant(environment=name)
-        other.http = self.client(other.token)
+        other.token, other.environment = token, environment
+        other.http = self.client(token)
         return other
 
     def client(self, token: str | None) -> httpx2.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=20)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=20, verify=self.trusted or True)
 
     def credentials(self, token: str | None = None) -> Credentials:
         return Credentials(token=token or self.token)
@@ -126,8 +128,13 @@ class Running:
 def running(path: Path, **settings: Any) -> Iterator[Running]:
     server = Running(
         Settings(
-            database_url=f"sqlite:///{path / 'server.db'}?synchronous=off",
-            **{"http_addr": f"{LOOPBACK}:0", "node": "n1", "grace": 0.5, **settings},
+            **{
+                "database_url": f"sqlite:///{path / 'server.db'}?synchronous=off",
+                "http_addr": f"{LOOPBACK}:0",
+                "node": "n1",
+                "grace": 0.5,
+                **settings,
+            }
         )
     )
     try:
@@ -145,7 +152,7 @@ class Socket:
         base = (url or server.url).replace("http", "ws", 1)
         connecting = connect(
             f"{base}/v1/workers/connect", additional_headers=sent, subprotocols=[SUBPROTOCOL], max_size=MAX_MESSAGE,
-            compression=None, close_timeout=0.2,
+            compression=None, close_timeout=0.2, ssl=server.trusted,
         )  # fmt: skip
         self.link: ClientConnection = connecting.__enter__()
         self.ref = 0

@@ -117,6 +117,7 @@ class World:
                 assert action.id in self.alive, "I2: one answer each, and none for who is gone"
                 _, _, ns, key = self.alive.pop(action.id)
                 if isinstance(action, Empty) and not self.dead:
+                    assert key in self.zeros, "I7: who waits for a turn waits for a turn"
                     begun, ended = self.zeros[key]
                     assert self.now - ended <= 1.0 + 1e-6, "I3: a zero at most a cycle old"
                     assert all(self.woken.get((ns, q), 0) < begun for q in key[0][1]), "I3: and no wake since"
@@ -126,6 +127,9 @@ class World:
         cell = int(self.now + 1e-9)
         self.starts.append((cell, conn))
         assert self.starts.count((cell, conn)) <= 4, "I1: four a connection and second"
+        begun, ended = self.zeros.get(key, (0, float("-inf")))
+        news = any(self.woken.get((ns, q), 0) > begun for q in key[0][1])
+        assert news or self.now >= ended + 1.0 - 1e-6, "I5: what is known to be empty is not asked"
         self.turn += 1
         self.begun[request] = self.turn
         taken = next((queue for queue in key[0][1] if self.tasks[ns, queue]), None)

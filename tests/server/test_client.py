@@ -29,8 +29,11 @@ from taskmq.client import (
     TransportUnavailable,
     Unauthenticated,
     Worker,
+    calls,
 )
 from tests.server.kit import LOOPBACK, Running
+
+NOBODY = Credentials(token="tmq_" + "0" * 16 + "_" + "a" * 43)
 
 
 def client(own: Running, **options: Any) -> Client:
@@ -86,6 +89,31 @@ def test_wrong_types_fail_before_anything_is_sent(priority: Any) -> None:
     token = "tmq_" + "0" * 16 + "_" + "a" * 43
     with Client(f"http://{LOOPBACK}:9", Credentials(token=token)) as api, pytest.raises(InvalidArgument):
         api.submit_task("k", queue="q", handler="h", priority=priority)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: 5} for name in ("queue", "handler", "handler_version", "partition", "resource_key", "retry")),
+        *({"max_attempts": value} for value in ("3", 2.0, True)),
+        {"payload": {"a": [{1: 2}]}}, {"payload": "\ud800"}, {"delay": -1}, {"timeout": True}, {"available_at": "now"},
+        *({"key": key} for key in (None, 5, "", "é", "a ", " a", "a\nb", "x" * 513)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_right_is_not_sent(wrong: dict[str, Any]) -> None:
+    with Client(f"http://{LOOPBACK}:9", NOBODY) as api, pytest.raises(InvalidArgument):
+        api.submit_task(**{"key": "k", "queue": "q", "handler": "h", **wrong})
+
+
+def test_what_is_as_it_is_anyway_is_not_sent() -> None:
+    retry = {"backoff": "exponential", "base": 1, "cap": 300, "jitter": True}
+    task = {"priority": 0, "payload": None, "max_attempts": 3, "handler_version": "v1", "payload_version": "v1"}
+    call = calls.submit_task("k", "h", {"queue": "q", **task, "delay": 0, "retention": 604_800, "retry": retry})
+    assert json.loads(call.body or b"") == {"queue": "q", "handler": "h"}
+    queue = {"order": "aging", "aging_step": 30, "weight": 1, "paused": False, "on_dead": "continue", "lease": 30}
+    assert json.loads(calls.create_queue("q", queue).body or b"") == {"name": "q"}
+    assert json.loads(calls.update_queue("0" * 32, None, {"weight": 1}).body or b"") == {"weight": 1}
 
 
 def test_naive_times_and_what_json_has_not_are_refused() -> None:
@@ -167,7 +195,7 @@ def test_a_worker_keeps_its_session_over_a_broken_line(own: Running) -> None:
         with worker:
             task = api.submit_task("a", queue="initial", handler="slow")
             assert running.wait(10)
-            link = worker._socket
+            link = worker._link.socket
             assert link is not None
             link.close_socket()
             go_on.set()

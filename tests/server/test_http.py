@@ -113,6 +113,8 @@ def test_bad_bodies_are_refused_with_their_place(server: Running, body: Any, fie
     status, code, where = error(post(server, body, "bad"))
     assert (status, code) == (400, "INVALID_ARGUMENT")
     assert where == field
+    queue = server.http.get("/v1/queues", params={"name": "initial"}).json()["data"]["items"][0]["queue_id"]
+    assert server.store.keyed(queue, ["bad"]) == {}
 
 
 def test_sixty_four_levels_and_a_4300_digit_integer_pass(own: Running) -> None:
@@ -187,7 +189,7 @@ def test_a_batch_answers_item_by_item(own: Running) -> None:
     answers = response.json()["data"]["items"]
     assert [answer["status"] for answer in answers] == [201, 200, 409, 400, 201, 404, 413, 400]
     assert answers[0]["data"]["task_id"] == answers[1]["data"]["task_id"]
-    assert answers[3]["error"]["field"] == "priority"
+    assert answers[3]["error"]["field"] == "items[3].priority"
     assert "payload" not in answers[0]["data"]
     again = own.http.post("/v1/tasks:batch", json={"items": items[:2]}).json()["data"]["items"]
     assert [answer["status"] for answer in again] == [200, 200]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Table, bindparam, insert, select, update
+from sqlalchemy import Connection, Table, bindparam, insert, or_, select, update
 
 from taskmq.clock import SystemClock
 from taskmq.errors import TransportError
@@ -112,6 +112,26 @@ def make_place(connection: Connection, application: str, namespace: str, environ
     return Place(application_id, namespace_id, environment_id)
 
 
+def find_application(connection: Connection, name: str) -> str | None:
+    """An application's id."""
+    return _find(connection, applications, name=name)
+
+
+def make_application(connection: Connection, name: str) -> str:
+    """A new application; its id."""
+    return _make(connection, applications, name=name)
+
+
+def find_namespace(connection: Connection, name: str) -> str | None:
+    """A namespace's id, whoever owns it."""
+    return _find(connection, namespaces, name=name)
+
+
+def make_namespace(connection: Connection, name: str, application_id: str) -> str:
+    """A new namespace; its id."""
+    return _make(connection, namespaces, name=name, application_id=application_id)
+
+
 def find_place(connection: Connection, application: str, namespace: str, environment: str) -> Place | None:
     """The environment of these names, if it is there."""
     query = (
@@ -153,6 +173,57 @@ def make_token(
         )
     )
     return NewToken(token_id, f"tmq_{token_id}_{secret}", created_at, expires_at)
+
+
+class Token(NamedTuple):
+    """A token as its row has it, without its secret."""
+
+    token_id: str
+    environment_id: str
+    name: str
+    grants: list[Grant]
+    expires_at: int | None
+    revoked_at: int | None
+
+    def ended(self, now: int) -> bool:
+        """Whether it opens nothing any more."""
+        return self.revoked_at is not None or (self.expires_at is not None and self.expires_at <= now)
+
+
+def find_token(connection: Connection, token_id: str) -> Token | None:
+    """The token of this id."""
+    row = connection.execute(select(tokens).where(tokens.c.token_id == token_id)).one_or_none()
+    if row is None:
+        return None
+    grants = _decode_grants(row.scopes)
+    return Token(token_id, row.environment_id, row.name, grants, row.expires_at, row.revoked_at)
+
+
+def end_token(connection: Connection, token_id: str, at: int) -> None:
+    """A token ends at this time, unless it ends sooner."""
+    sooner = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > at)
+    connection.execute(update(tokens).where(tokens.c.token_id == token_id, sooner).values(expires_at=at))
+
+
+def names_of(connection: Connection, environment_id: str) -> dict[str, str]:
+    """How an environment and what it belongs to are called."""
+    row = connection.execute(_NAMES, {"environment_id": environment_id}).mappings().one()
+    return dict(row)
+
+
+_NAMES = (
+    select(
+        applications.c.name.label("application"),
+        namespaces.c.name.label("namespace"),
+        environments.c.name.label("environment"),
+    )
+    .select_from(
+        environments.join(namespaces, namespaces.c.namespace_id == environments.c.namespace_id).join(
+            applications, applications.c.application_id == namespaces.c.application_id
+        )
+    )
+    .where(environments.c.environment_id == bindparam("environment_id"))
+)
 
 
 def revoke_token(connection: Connection, token_id: str) -> bool:

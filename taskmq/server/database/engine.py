@@ -33,8 +33,15 @@ def open_engine(url: str) -> Engine:
         if parts.scheme == "sqlite":
             return _open_sqlite(url)
         connect = _postgresql(url) if parts.scheme == "postgresql" else _mysql(url)
-        dialect = f"{_DIALECTS[parts.scheme]}://"
-        return create_engine(dialect, creator=connect, pool_pre_ping=True, pool_size=8, max_overflow=8, pool_timeout=10)
+        return create_engine(
+            f"{_DIALECTS[parts.scheme]}://",
+            creator=connect,
+            isolation_level="READ COMMITTED",
+            pool_pre_ping=True,
+            pool_size=8,
+            max_overflow=8,
+            pool_timeout=10,
+        )
     except (ArgumentError, ModuleNotFoundError) as error:
         raise ConfigError(f"{without_secrets(url)!r} cannot be used: {error}") from error
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, inspect, select
-from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
+from sqlalchemy import Connection, Dialect, Table, inspect, select
+from sqlalchemy.schema import (
+    CreateIndex,
+    CreateTable,
+    DropTable,
+    ExecutableDDLElement,
+    SetColumnComment,
+    SetTableComment,
+)
 
 from taskmq.clock import SystemClock
 from taskmq.errors import TaskMQError
@@ -85,10 +92,11 @@ def up(database: Database, to: int | None = None) -> int:
             _make_store(database)
         with database.write() as connection:
             if not inspect(connection).has_table(tables.migrations.name):
-                connection.execute(CreateTable(tables.migrations))
+                for statement in _creates([tables.migrations], connection.dialect):
+                    connection.execute(statement)
             if _current(connection) >= step.version:
                 continue  # another process was faster
-            for statement in _creates(step.tables):
+            for statement in _creates(step.tables, connection.dialect):
                 connection.execute(statement)
             row = {"version": step.version, "name": step.name, "applied_at": SystemClock().now()}
             connection.execute(tables.migrations.insert().values(row))
@@ -113,11 +121,14 @@ def down(database: Database, to: int) -> int:
 def statements(to: int | None = None, url: str = "sqlite:///:memory:") -> list[str]:
     """What ``up`` would run in an empty database of this kind, as text."""
     engine = open_engine(url)
-    lines = []
+    dialect, now = engine.dialect, SystemClock().now()
+    lines = [str(statement.compile(dialect=dialect)) for statement in _creates([tables.migrations], dialect)]
     for step in MIGRATIONS:
         if to is None or step.version <= to:
             lines += _store_statements(url) if step.store else []
-            lines += [str(statement.compile(dialect=engine.dialect)) for statement in _creates(step.tables)]
+            lines += [str(statement.compile(dialect=dialect)) for statement in _creates(step.tables, dialect)]
+            row = tables.migrations.insert().values(version=step.version, name=step.name, applied_at=now)
+            lines.append(str(row.compile(dialect=dialect, compile_kwargs={"literal_binds": True})))
     engine.dispose()
     return [line if line.startswith("--") else f"{line.strip()};" for line in lines]
 
@@ -130,10 +141,13 @@ def _store_statements(url: str) -> list[str]:
     return open_schema(url).sql()
 
 
-def _creates(wanted: Sequence[Table]) -> list[CreateTable | CreateIndex]:
-    made: list[CreateTable | CreateIndex] = []
+def _creates(wanted: Sequence[Table], dialect: Dialect) -> list[ExecutableDDLElement]:
+    made: list[ExecutableDDLElement] = []
     for table in wanted:
         made.append(CreateTable(table))
+        if dialect.supports_comments and not dialect.inline_comments:
+            made.append(SetTableComment(table))
+            made += [SetColumnComment(column) for column in table.columns if column.comment]
         made += [CreateIndex(index) for index in sorted(table.indexes, key=lambda index: str(index.name))]
     return made
 

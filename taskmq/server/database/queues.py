@@ -104,3 +104,9 @@ def delete(connection: Connection, queue_id: str) -> None:
     """Free its name; its records stay until their retention is over."""
     values = {"alias": None, "deleted_at": SystemClock().now()}
     connection.execute(update(queues).where(queues.c.queue_id == queue_id).values(**values))
+
+
+def restore(connection: Connection, record: QueueRecord) -> None:
+    """Take a deletion back; the name must still be free."""
+    values = {"alias": record.name, "deleted_at": None}
+    connection.execute(update(queues).where(queues.c.queue_id == record.queue_id).values(**values))

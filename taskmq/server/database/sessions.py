@@ -30,12 +30,17 @@ def find(connection: Connection, session_ids: Sequence[str]) -> list[SessionReco
     return [SessionRecord(**{**row, "info": msgspec.json.decode(row["info"])}) for row in rows]
 
 
-def put(connection: Connection, record: SessionRecord) -> None:
-    """Write a session, new or resumed."""
+def put(connection: Connection, record: SessionRecord, *, new: bool) -> None:
+    """Write a session, new or resumed.
+
+    Not an update that becomes an insert where nothing is found: on MariaDB two of these, side by side, would each lock
+    the gap that the other one needs.
+    """
     values = msgspec.structs.asdict(record) | {"info": msgspec.json.encode(record.info).decode()}
-    where = sessions.c.session_id == record.session_id
-    if not connection.execute(update(sessions).where(where).values(**values)).rowcount:
+    if new:
         connection.execute(insert(sessions).values(**values))
+    else:
+        connection.execute(update(sessions).where(sessions.c.session_id == record.session_id).values(**values))
 
 
 def seen(connection: Connection, session_ids: Sequence[str], now: int) -> None:
@@ -60,10 +65,15 @@ def request_cancel(connection: Connection, task_id: str, now: int, reason: str |
         connection.execute(insert(cancels).values(task_id=task_id, requested_at=now, reason=reason))
 
 
-def cancel_requests(connection: Connection, task_ids: Sequence[str]) -> dict[str, int]:
-    """When these tasks were asked to stop."""
-    query = select(cancels.c.task_id, cancels.c.requested_at).where(cancels.c.task_id.in_(task_ids))
-    return {row.task_id: row.requested_at for row in connection.execute(query)}
+def forget_cancel(connection: Connection, task_id: str) -> None:
+    """It runs anew, and nobody has asked it to stop."""
+    connection.execute(delete(cancels).where(cancels.c.task_id == task_id))
+
+
+def cancel_requests(connection: Connection, task_ids: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    """When and why these tasks were asked to stop."""
+    query = select(cancels.c.task_id, cancels.c.requested_at, cancels.c.reason).where(cancels.c.task_id.in_(task_ids))
+    return {row.task_id: (row.requested_at, row.reason) for row in connection.execute(query)}
 
 
 def active(connection: Connection, environment_id: str, since: int) -> list[SessionRecord]:

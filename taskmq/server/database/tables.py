@@ -26,6 +26,12 @@ def _bytes(length: int) -> TypeEngine[str]:
     )
 
 
+def _text() -> TypeEngine[str]:
+    """Any text, also where the database's own character set is a smaller one."""
+    text: TypeEngine[str] = Text()
+    return text.with_variant(Text(collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
 def _id(name: str, comment: str, *, key: bool = False) -> Column[str]:
     return Column(name, _bytes(32), primary_key=key, nullable=False, comment=comment)
 
@@ -90,7 +96,7 @@ queues = Table(
     _id("environment_id", "where it belongs"),
     _name(),
     Column("alias", _bytes(128), comment="name while it lives; NULL once it is deleted"),
-    Column("settings", Text, nullable=False, comment="as the API shows them, JSON"),
+    Column("settings", _text(), nullable=False, comment="as the API shows them, JSON"),
     Column("revision", Integer, nullable=False, comment="grows with every change"),
     Column("applied", Integer, nullable=False, comment="revision that the store's queue has"),
     _time("created_at", "when"),
@@ -107,7 +113,7 @@ tokens = Table(
     _id("environment_id", "all that it opens"),
     _name("what it is for"),
     Column("secret_sha256", _bytes(64), nullable=False, comment="of the secret part"),
-    Column("scopes", Text, nullable=False, comment="scopes and their queues, JSON"),
+    Column("scopes", _text(), nullable=False, comment="scopes and their queues, JSON"),
     _time("created_at", "when"),
     _time("expires_at", "when it ends; NULL: never", null=True),
     _time("revoked_at", "when it was revoked", null=True),
@@ -133,7 +139,7 @@ audit = Table(
     Column("actor", _bytes(64), nullable=False, comment="token id, or the command line"),
     Column("action", _bytes(64), nullable=False, comment="what was done"),
     Column("subject", _bytes(128), nullable=False, comment="to what"),
-    Column("detail", Text, comment="JSON"),
+    Column("detail", _text(), comment="JSON"),
     comment="changes by operators",
     sqlite_strict=True,
 )
@@ -145,7 +151,7 @@ sessions = Table(
     _id("environment_id", "where it works"),
     Column("worker_id", _bytes(128), nullable=False, comment="as the worker calls itself"),
     Column("node", _bytes(128), nullable=False, comment="server that it is connected to"),
-    Column("info", Text, nullable=False, comment="capabilities, capacity, sdk, JSON"),
+    Column("info", _text(), nullable=False, comment="capabilities, capacity, sdk, JSON"),
     _time("connected_at", "first connection"),
     _time("last_seen_at", "last message, to a few seconds"),
     _time("ended_at", "when it drained or left", null=True),
@@ -160,7 +166,7 @@ cancels = Table(
     metadata,
     _id("task_id", "task that runs", key=True),
     _time("requested_at", "when"),
-    Column("reason", Text, comment="of who asked"),
+    Column("reason", _text(), comment="of who asked"),
     comment="when and why running tasks were asked to stop",
     sqlite_strict=True,
 )

@@ -45,14 +45,14 @@ async def openapi(call: Call) -> Reply:
     """The OpenAPI document."""
     from taskmq.server.openapi import document
 
-    return Reply(raw=strict.dumps(document()))
+    return Reply(raw=strict.pack(document()))
 
 
 async def worker_schema(call: Call) -> Reply:
     """The messages of the worker protocol."""
     from taskmq.server.openapi import worker_messages
 
-    return Reply(raw=strict.dumps(worker_messages()))
+    return Reply(raw=strict.pack(worker_messages()))
 
 
 async def connect(call: Call) -> Reply:

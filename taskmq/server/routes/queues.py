@@ -11,17 +11,17 @@ import msgspec
 from msgspec import UNSET
 
 from taskmq.names import check_code
-from taskmq.server.bodies import NewQueue, PartitionAction
+from taskmq.server.bodies import ChangeRate, NewQueue, PartitionAction
 from taskmq.server.database import directory
 from taskmq.server.database import queues as queue_rows
 from taskmq.server.database.engine import Conflict
 from taskmq.server.database.queues import QueueRecord
 from taskmq.server.errors import ApiError, denied, invalid, not_found
-from taskmq.server.http import Call, Reply
+from taskmq.server.http import Call, Reply, convert
 from taskmq.server.params import ID
 from taskmq.server.permissions import MATRIX
-from taskmq.server.queue_settings import QueueSettings
-from taskmq.server.views import partition_object, queue_object
+from taskmq.server.queue_settings import QueueSettings, StartRate
+from taskmq.server.views import partition_object, queue_object, state_of, stored_states
 from taskmq.state import TaskState
 from taskmq.transport.serving import Search
 
@@ -41,7 +41,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> QueueRecord:
     queue_id = call.path["queue_id"]
     if not ID.match(queue_id):
         raise not_found("there is no such queue")
-    record = await call.node.on("http", call.node.read_queue, call.identity.environment_id, queue_id, None)
+    record = await call.on_thread(call.node.read_queue, call.identity.environment_id, queue_id, None)
     if record is None or record.deleted_at is not None:
         raise not_found("there is no such queue")
     if not call.identity.may_touch(scopes, queue_id):
@@ -76,9 +76,9 @@ async def create(call: Call) -> Reply:
         return call.node.apply(record), known is None
 
     try:
-        record, new = await call.node.on("http", work)
+        record, new = await call.on_thread(work)
     except Conflict:
-        record, new = await call.node.on("http", work)
+        record, new = await call.on_thread(work)
     if not new and record.settings != wanted:
         details = {"queue_id": record.queue_id}
         raise ApiError("ALREADY_EXISTS", "a queue of this name has other settings", details=details)
@@ -111,7 +111,7 @@ async def list_queues(call: Call) -> Reply:
         items = [queue_object(record, stats.get(record.queue_id)) for record in page]
         return items, page[-1].queue_id if len(records) > len(page) else None
 
-    items, last = await node.on("http", work)
+    items, last = await call.on_thread(work)
     shown: dict[str, Any] = {"items": items}
     if last is not None:
         shown["next_cursor"] = node.cursors.make(last, environment, filters, time.time())
@@ -121,7 +121,7 @@ async def list_queues(call: Call) -> Reply:
 async def get(call: Call) -> Reply:
     """A queue with its counts."""
     record = await find(call, ANY)
-    stats = await call.node.on("http", call.node.store_of(call.identity).stats, [record.queue_id])
+    stats = await call.on_thread(call.node.store_of(call.identity).stats, [record.queue_id])
     return Reply(queue_object(record, stats[0] if stats else None), headers=_etag(record))
 
 
@@ -145,8 +145,19 @@ def _patched(old: QueueSettings, patch: Any) -> QueueSettings:
     for name in QueueSettings.__struct_fields__:
         value = getattr(patch, name)
         if value is not UNSET:
+            value = _patched_rate(old.start_rate, value) if isinstance(value, ChangeRate) else value
             changes[name] = getattr(_DEFAULTS, name) if value is None else value
     return msgspec.structs.replace(old, **changes).normal()
+
+
+def _patched_rate(old: StartRate | None, patch: ChangeRate) -> StartRate:
+    fields = {} if old is None else msgspec.structs.asdict(old)
+    fields |= {name: value for name, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
+    try:
+        rate: StartRate = convert({name: value for name, value in fields.items() if value is not None}, StartRate)
+    except ApiError as error:
+        raise error.at("start_rate") from None
+    return rate
 
 
 async def _change(call: Call, new: Callable[[QueueSettings], QueueSettings], action: str) -> Reply:
@@ -173,7 +184,7 @@ async def _change(call: Call, new: Callable[[QueueSettings], QueueSettings], act
             directory.note(connection, environment, call.identity.token_id, action, record.queue_id)
         return call.node.apply(changed)
 
-    changed = await call.node.on("http", work)
+    changed = await call.on_thread(work)
     call.node.remember(changed)
     call.node.claims.wake(environment, changed.queue_id)
     return Reply(queue_object(changed), headers=_etag(changed))
@@ -184,9 +195,15 @@ def _unfinished(store: Any, record: QueueRecord) -> int:
 
 
 async def delete(call: Call) -> Reply:
-    """Free the name of a queue that has nothing unfinished; records of ended tasks stay."""
+    """Free the name of a queue that has nothing unfinished; records of ended tasks stay.
+
+    Whoever still believes in the name may be publishing at this moment. So the store's queue is closed, too, and looked
+    at again: what came in between takes the deletion back.
+    """
     record = await find(call, MANAGE)
     environment, store = call.identity.environment_id, call.node.store_of(call.identity)
+    details = {"state": "not_empty"}
+    not_empty = ApiError("FAILED_PRECONDITION", "the queue has unfinished tasks", details=details)
 
     def work() -> None:
         with call.node.database.write() as connection:
@@ -195,13 +212,21 @@ async def delete(call: Call) -> Reply:
                 raise not_found("there is no such queue")
             check_revision(call, current)
             if _unfinished(store, current):
-                details = {"state": "not_empty"}
-                raise ApiError("FAILED_PRECONDITION", "the queue has unfinished tasks", details=details)
+                raise not_empty
             queue_rows.delete(connection, record.queue_id)
             directory.note(connection, environment, call.identity.token_id, "queue.delete", record.queue_id)
 
-    await call.node.on("http", work)
+    def close() -> None:
+        store.close_queue(record.queue_id)
+        if _unfinished(store, record):
+            with call.node.database.write() as connection:
+                queue_rows.restore(connection, record)
+            call.node.apply(record)
+            raise not_empty
+
+    await call.on_thread(work)
     call.node.forget(record)
+    await call.on_thread(close)
     return Reply({"queue_id": record.queue_id, "deleted": True})
 
 
@@ -214,13 +239,15 @@ async def purge(call: Call) -> Reply:
     def work() -> int:
         cancelled, after = 0, None
         while True:
-            found = store.search(Search(queues=[record.queue_id], states=states, after=after, limit=_PAGE))
-            cancelled += store.withdraw([info.id for info in found.tasks]).count(TaskState.CANCELLED)
+            wanted = Search(queues=[record.queue_id], states=stored_states(states), after=after, limit=_PAGE)
+            found = store.search(wanted)
+            meant = [info.id for info in found.tasks if state_of(info) in states]
+            cancelled += store.withdraw(meant).count(TaskState.CANCELLED)
             if found.cursor is None:
                 return cancelled
             after = found.cursor
 
-    cancelled = await call.node.on("http", work)
+    cancelled = await call.on_thread(work)
     call.node.changes.tell_all()
     return Reply({"cancelled": cancelled})
 
@@ -246,7 +273,7 @@ async def partitions(call: Call) -> Reply:
         shown = [partition_object(info, workers) for info in page]
         return shown, page[-1].code if len(found) > len(page) else None
 
-    items, last = await node.on("http", work)
+    items, last = await call.on_thread(work)
     shown: dict[str, Any] = {"items": items}
     if last is not None:
         shown["next_cursor"] = node.cursors.make(last, environment, filters, time.time())
@@ -280,6 +307,6 @@ async def partition_action(call: Call) -> Reply:
                 raise ApiError("FAILED_PRECONDITION", f"the partition is {what}", details={"state": what})
         return done
 
-    data = await call.node.on("http", work)
+    data = await call.on_thread(work)
     call.node.claims.wake(call.identity.environment_id, queue)
     return Reply(data)

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from taskmq.outcome import storable
 from taskmq.server.database import sessions as session_rows
 from taskmq.server.errors import ApiError, denied, invalid, not_found
 from taskmq.server.holds import holds
@@ -15,7 +16,7 @@ from taskmq.server.http import Call, Reply
 from taskmq.server.params import ID
 from taskmq.server.routes.submit import queue_of
 from taskmq.server.signals import FIRST_LOOK, LAST_LOOK, wait_for
-from taskmq.server.views import reserved, state_of, task_object
+from taskmq.server.views import reserved, state_of, stored_states, task_object
 from taskmq.state import TaskInfo, TaskState
 from taskmq.transport.serving import Revival, Search
 from taskmq.wire.times import parse_time
@@ -29,7 +30,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> TaskInfo:
     """The task of the path, if the caller may; raises NOT_FOUND, PERMISSION_DENIED."""
     task_id = call.path["task_id"]
     store = call.node.store_of(call.identity)
-    info = (await call.node.on("http", store.get, [task_id]))[0] if ID.match(task_id) else None
+    info = (await call.on_thread(store.get, [task_id]))[0] if ID.match(task_id) else None
     if info is None:
         raise not_found("there is no such task")
     if not call.identity.may_touch(scopes, info.queue):
@@ -39,7 +40,7 @@ async def find(call: Call, scopes: tuple[str, ...]) -> TaskInfo:
 
 async def shown(call: Call, info: TaskInfo) -> dict[str, Any]:
     """The task object."""
-    lookup = await call.node.on("http", call.node.lookup, call.identity.environment_id, [info])
+    lookup = await call.on_thread(call.node.lookup, call.identity.environment_id, [info])
     return task_object(info, lookup)
 
 
@@ -60,7 +61,7 @@ async def _ended(call: Call, info: TaskInfo, seconds: float) -> TaskInfo:
     pause = FIRST_LOOK
     try:
         while not node.closing:
-            found = (await node.on("http", store.get, [info.id]))[0]
+            found = (await call.on_thread(store.get, [info.id]))[0]
             if found is None:
                 return info
             info, left = found, until - time.monotonic()
@@ -87,7 +88,7 @@ async def list_tasks(call: Call) -> Reply:
     store = node.store_of(call.identity)
     search = Search(
         queues=queues,
-        states=_states(query["state"]),
+        states=stored_states(query["state"] or []),
         handler=query["handler"],
         partition=query["partition"],
         limit_key=query["resource_key"],
@@ -98,19 +99,12 @@ async def list_tasks(call: Call) -> Reply:
         after=after,
         limit=query["limit"],
     )
-    found = await node.on("http", store.search, search)
-    lookup = await node.on("http", node.lookup, environment, found.tasks)
+    found = await call.on_thread(store.search, search)
+    lookup = await call.on_thread(node.lookup, environment, found.tasks)
     page: dict[str, Any] = {"items": [task_object(info, lookup, full=False) for info in _of_states(found.tasks, query)]}
     if found.cursor is not None:
         page["next_cursor"] = node.cursors.make(found.cursor, environment, filters, time.time())
     return Reply(page)
-
-
-def _states(wanted: list[TaskState] | None) -> list[TaskState]:
-    """What the store calls them: a reserved task is RUNNING there and QUEUED here."""
-    if wanted is None:
-        return []
-    return [*wanted, *([TaskState.RUNNING] if TaskState.QUEUED in wanted and TaskState.RUNNING not in wanted else [])]
 
 
 def _of_states(tasks: list[TaskInfo], query: Mapping[str, Any]) -> list[TaskInfo]:
@@ -139,7 +133,7 @@ async def _queues(call: Call) -> list[str] | None:
 async def why(call: Call) -> Reply:
     """What holds a task back."""
     info = await find(call, READ)
-    found = [] if info.state.terminal else await call.node.on("http", holds, call.node, call.identity, info)
+    found = [] if info.state.terminal else await call.on_thread(holds, call.node, call.identity, info)
     return Reply({"state": state_of(info), "holds": found})
 
 
@@ -154,9 +148,9 @@ async def cancel(call: Call) -> Reply:
         return Reply(await shown(call, info))
     if info.state.terminal:
         raise ApiError("FAILED_PRECONDITION", "the task has ended", details={"state": info.state.value})
-    if info.state is TaskState.RUNNING and not reserved(info):
-        await node.on("http", _note_cancel, call, info.id, reason or None)
-    (state,) = await node.on("http", store.withdraw, [info.id])
+    if reason or (info.state is TaskState.RUNNING and not reserved(info)):
+        await call.on_thread(_note_cancel, call, info.id, reason or None)
+    (state,) = await call.on_thread(store.withdraw, [info.id])
     if state is not None and state.terminal and state is not TaskState.CANCELLED:
         raise ApiError("FAILED_PRECONDITION", "the task has ended", details={"state": state.value})
     if state is TaskState.RUNNING:
@@ -168,7 +162,13 @@ async def cancel(call: Call) -> Reply:
 
 def _note_cancel(call: Call, task_id: str, reason: str | None) -> None:
     with call.node.database.write() as connection:
-        session_rows.request_cancel(connection, task_id, call.node.store_of(call.identity).now(), reason)
+        now = call.node.store_of(call.identity).now()
+        session_rows.request_cancel(connection, task_id, now, None if reason is None else storable(reason))
+
+
+def _forget_cancel(call: Call, task_id: str) -> None:
+    with call.node.database.write() as connection:
+        session_rows.forget_cancel(connection, task_id)
 
 
 async def replay(call: Call) -> Reply:
@@ -184,10 +184,17 @@ async def replay(call: Call) -> Reply:
     refused = ApiError("FAILED_PRECONDITION", "only an ended task that did not succeed is replayed", details=details)
     if info.state not in REPLAYABLE or (expected is not None and info.replays != expected):
         raise refused
+    try:
+        await call.node.queue(call.identity.environment_id, queue_id=info.queue)
+    except ApiError:
+        gone = {"state": "queue_deleted"}
+        raise ApiError("FAILED_PRECONDITION", "the task's queue is deleted", details=gone) from None
     wish = Revival(task_id=info.id, available_at=available_at, expected=info.replays)
-    revived = await call.node.on("http", store.revive, wish)
+    revived = await call.on_thread(store.revive, wish)
     if revived is None:
         raise refused
+    if info.state is TaskState.CANCELLED:
+        await call.on_thread(_forget_cancel, call, info.id)
     call.node.claims.wake(call.identity.environment_id, info.queue)
     return Reply(await shown(call, revived))
 
@@ -217,6 +224,6 @@ async def replay_many(call: Call) -> Reply:
         stats = store.stats([queue.queue_id])
         return {"replayed": replayed, "remaining": stats[0].dead if stats else 0}
 
-    data = await call.node.on("http", work)
+    data = await call.on_thread(work)
     call.node.claims.wake(call.identity.environment_id, queue.queue_id)
     return Reply(data)

@@ -38,7 +38,7 @@ async def claim_tasks(connection: Connection, session: Session, message: message
         queues = [await _queue(connection, session, name) for name in message.queues]
         if session.draining or node.closing:
             raise Draining
-        await connection.writable.wait()
+        await connection.outbound.room.wait()
         if not await _has_room(session):
             connection.answer("empty", ref, {"reason": "no_capacity", "retry_after_ms": 0})
             return
@@ -125,9 +125,9 @@ def _send(
         packed[-1].append(data)
         size += len(data) + 1
     for tasks in packed[:-1]:
-        connection.say_raw(b'{"type":"dispatch","ref":%d,"more":true,"tasks":[%b]}' % (ref, b",".join(tasks)))
+        connection.outbound.put(b'{"type":"dispatch","ref":%d,"more":true,"tasks":[%b]}' % (ref, b",".join(tasks)))
     connection.answered()
-    connection.say_raw(b'{"type":"dispatch","ref":%d,"tasks":[%b]}' % (ref, b",".join(packed[-1])))
+    connection.outbound.put(b'{"type":"dispatch","ref":%d,"tasks":[%b]}' % (ref, b",".join(packed[-1])))
     node.metrics.dispatched.inc(len(deliveries))
 
 
@@ -186,4 +186,4 @@ def _dispatched(delivery: Delivery, queue: QueueRecord, reserve_ms: int, run: di
     for name in ("timeout_ms", "traceparent", "schedule_id", "nominal_at"):
         if name in extras:
             tail[name] = extras[name]
-    return b'%b,"payload":%b,%b' % (strict.dumps(head)[:-1], payload, strict.dumps(tail)[1:])
+    return b'%b,"payload":%b,%b' % (strict.pack(head)[:-1], payload, strict.pack(tail)[1:])

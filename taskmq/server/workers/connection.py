@@ -2,10 +2,10 @@
 
 Three things happen on a connection at once. The *reader* takes one message after the other and never waits for the
 database: it answers what needs none, and hands the rest on. *Steps* – start, finish, release – of one connection are
-done in the order in which they came, as many at once as have come meanwhile: under load they share a commit, and
-nothing about one task overtakes anything else about it. *Renewals* go their own way on threads of their own, so that
-neither a slow finish nor a full line of claims can make a lease end; one without items needs no database at all. A
-*claim* is a task of its own that may wait in the pool for as long as its turn takes.
+done in the order in which they came, as many at once as have come meanwhile, together with those of other connections
+(``stepping.py``); nothing about one task overtakes anything else about it. *Renewals* go their own way on threads of
+their own, so that neither a slow finish nor a full line of claims can make a lease end; one without items needs no
+database at all. A *claim* is a task of its own that may wait in the pool for as long as its turn takes.
 
 Replies leave through one outbound line. A client that does not read fills it; beyond 256 messages or 4 MiB its claims
 wait, beyond 64 unanswered requests nothing more is read from it – the socket's own flow control then stops it – and
@@ -21,13 +21,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET
 from starlette.types import Receive, Send
 
 from taskmq.errors import TaskMQError
 from taskmq.server.errors import ApiError, as_api_error, invalid
-from taskmq.server.signals import until
+from taskmq.server.stepping import MOST_STEPS, Result
 from taskmq.server.workers import messages, steps
 from taskmq.server.workers.claiming import claim_tasks
+from taskmq.server.workers.outbound import Outbound
+from taskmq.server.workers.renewing import renew
 from taskmq.server.workers.session import Session
 from taskmq.transport.serving import HandBack
 from taskmq.wire import strict
@@ -39,15 +42,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskmq.server")
 
 MAX_UNANSWERED = 64
-MAX_OUTBOUND = 256
-MAX_OUTBOUND_BYTES = 4 * 1_048_576
 MAX_ERRORS, ERRORS_WITHIN = 10, 60.0
 """So many refused messages in so many seconds end a connection."""
 DRAINED_LINGERS = 30.0
-MOST_STEPS = 200
-"""Items of one exchange with the store."""
 
 Reply = dict[str, Any]
+Work = steps.Step | Reply
+"""What a message asks of the store; or, where that is refused, the reply."""
 
 
 class Closed(Exception):
@@ -73,29 +74,25 @@ class Connection:
         self._receive = receive
         self._send = send
         self._closing: Closed | None = None
-        self._wake_reader = asyncio.Event()
-        self._unanswered = 0
+        self.greeted = False
+        self._reader: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
+        self.unanswered = 0
         self._last_ref = 0
-        self._outbound: deque[bytes] = deque()
-        self._outbound_bytes = 0
-        self._has_outbound = asyncio.Event()
-        self.writable = asyncio.Event()
-        self.writable.set()
-        self._steps: deque[tuple[messages.Message, list[steps.Step]]] = deque()
+        self.outbound = Outbound(send)
+        self._steps: deque[tuple[messages.Message, list[Work]]] = deque()
         self._has_steps = asyncio.Event()
         self._errors: deque[float] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.claiming: asyncio.Task[None] | None = None
-        self.written_at = time.monotonic()
-        self._sending = False
 
     # ── life ──
 
     async def serve(self) -> None:
         """Until one of the two sides closes it."""
-        writer = asyncio.create_task(self._write())
+        writer = asyncio.create_task(self.outbound.run())
         stepper = asyncio.create_task(self._step())
-        reader = asyncio.create_task(self._read())
+        reader = self._reader = asyncio.create_task(self._read())
         try:
             await asyncio.wait((reader, writer, stepper), return_when=asyncio.FIRST_COMPLETED)
             for task in (reader, writer, stepper):
@@ -116,7 +113,7 @@ class Connection:
         for task in (reader, stepper, *self._tasks):
             task.cancel()
         if self._closing is not None:
-            await self._flush(writer)
+            await self.outbound.flushed(writer)
             with contextlib.suppress(Exception):
                 code, reason = self._closing.code, self._closing.reason
                 message = {"type": "websocket.close", "code": code, "reason": reason}
@@ -124,46 +121,18 @@ class Connection:
         writer.cancel()
         await asyncio.gather(reader, writer, stepper, *self._tasks, return_exceptions=True)
 
-    async def _flush(self, writer: asyncio.Task[Any]) -> None:
-        """What was said before the end is sent, if that goes quickly."""
-        await until(lambda: writer.done() or not (self._outbound or self._sending), 1.0, 0.005)
-
     def close(self, code: int, reason: str = "") -> None:
         """Close it from outside its own tasks."""
         if self._closing is None:
             self._closing = Closed(code, reason)
-        self._wake_reader.set()
+        if self._reader is not None:
+            self._reader.cancel()
 
     # ── writing ──
 
     def say(self, message: Reply) -> None:
         """Send a message after those before it."""
-        self.say_raw(strict.dumps(message))
-
-    def say_raw(self, data: bytes) -> None:
-        """Send an encoded message."""
-        self._outbound.append(data)
-        self._outbound_bytes += len(data)
-        if len(self._outbound) > MAX_OUTBOUND or self._outbound_bytes > MAX_OUTBOUND_BYTES:
-            self.writable.clear()
-        self._has_outbound.set()
-
-    def stalled(self, now: float, most: float) -> bool:
-        """Whether a message has been waiting to be written for so long."""
-        return self._sending and now - self.written_at > most
-
-    async def _write(self) -> None:
-        while True:
-            while not self._outbound:
-                self._has_outbound.clear()
-                await self._has_outbound.wait()
-            data = self._outbound.popleft()
-            self._outbound_bytes -= len(data)
-            self._sending, self.written_at = True, time.monotonic()
-            await self._send({"type": "websocket.send", "text": data.decode()})
-            self._sending, self.written_at = False, time.monotonic()
-            if len(self._outbound) <= MAX_OUTBOUND // 2 and self._outbound_bytes <= MAX_OUTBOUND_BYTES // 2:
-                self.writable.set()
+        self.outbound.put(strict.pack(message))
 
     def answer(self, kind: str, ref: int, fields: Reply) -> None:
         """The final reply to a request; an ``error`` among the fields makes it one."""
@@ -177,77 +146,67 @@ class Connection:
 
     def answered(self) -> None:
         """A request got its final reply."""
-        self._unanswered -= 1
-        self._wake_reader.set()
+        self.unanswered -= 1
+        self._answered.set()
 
-    def fail(self, ref: int | None, error: BaseException) -> None:
-        """An error as the final reply, or without ``ref`` as a word of its own."""
+    def fail(self, ref: int, error: BaseException, message: messages.Message | None = None) -> None:
+        """An error as the final reply; it names the delivery that the message is about, if that is one."""
         known = as_api_error(error)
         if known.code == "INTERNAL":
             log.error("a worker's request failed", exc_info=error)
-        if ref is not None:
-            self.answer("error", ref, {"error": known})
-        else:
-            self.say({"type": "error", **known.body()})
+        named = {name: getattr(message, name, UNSET) for name in ("task_id", "epoch")}
+        self.answer("error", ref, {"error": known, **{n: value for n, value in named.items() if value is not UNSET}})
 
     # ── reading ──
 
     async def _read(self) -> None:
-        receiving: asyncio.Task[Any] | None = None
-        try:
-            while True:
-                if self._closing is not None:
-                    raise self._closing
-                self._wake_reader.clear()
-                if self._unanswered >= MAX_UNANSWERED:
-                    await self._wake_reader.wait()
-                    continue
-                if receiving is None:
-                    receiving = asyncio.ensure_future(self._receive())
-                waking = asyncio.ensure_future(self._wake_reader.wait())
-                await asyncio.wait((receiving, waking), return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
-                if receiving.done():
-                    event, receiving = receiving.result(), None
-                    if event["type"] == "websocket.disconnect":
-                        raise ConnectionResetError
-                    await self._take(event)
-        finally:
-            if receiving is not None:
-                receiving.cancel()
+        while self._closing is None:
+            while self.unanswered >= MAX_UNANSWERED:
+                self._answered.clear()
+                await self._answered.wait()
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                raise ConnectionResetError
+            await self._take(event)
 
     async def _take(self, event: Any) -> None:
         """One frame."""
         text = event.get("text")
         if text is None:
             raise Closed(1003, "BINARY")
-        data = text.encode("utf-8", "surrogatepass")
+        data = text.encode()
         if len(data) > MAX_MESSAGE:
             raise Closed(1009, "TOO_BIG")
         self.heard = time.monotonic()
-        ref = None
+        value = None
         try:
             value = strict.loads(data)
-            ref = self._ref_of(value)
             message = messages.read(value)
         except (ApiError, strict.NotStrict) as error:
-            self._refuse(ref, error)
+            if self.session is None and not (isinstance(value, dict) and value.get("type") == "hello"):
+                raise self._too_early() from None
+            self._refuse(self._ref_of(value), error)
             return
         if isinstance(message, messages.Hello):
+            self.greeted = True
             await self._hello(message)
             return
         if self.session is None:
-            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED")
+            raise self._too_early()
         if message.ref <= self._last_ref:
             self._refuse(None, invalid("the ref does not grow", "ref"))
             return
         self._last_ref = message.ref
-        self._unanswered += 1
+        self.unanswered += 1
         self.session.seen = self.heard
         try:
             self._dispatch(self.session, message)
         except ApiError as error:
-            self.fail(message.ref, error)
+            self.fail(message.ref, error, message)
+
+    def _too_early(self) -> Closed:
+        """There was no hello."""
+        return Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED")
 
     @staticmethod
     def _ref_of(value: Any) -> int | None:
@@ -256,8 +215,6 @@ class Connection:
 
     def _refuse(self, ref: int | None, error: BaseException) -> None:
         """A message that cannot be read; too many of them end the connection."""
-        if self.session is None:
-            raise Closed(1008, "UNAUTHENTICATED" if self.token is None else "PERMISSION_DENIED") from None
         now = time.monotonic()
         self._errors.append(now)
         while self._errors[0] < now - ERRORS_WITHIN:
@@ -303,11 +260,10 @@ class Connection:
         elif isinstance(message, messages.Drain):
             self._drain(session, message.ref)
         elif isinstance(message, messages.Start):
-            work: list[steps.Step] = [steps.begin(session, item) for item in messages.started_items(message)]
+            work: list[Work] = [steps.begin(session, item) for item in messages.started_items(message)]
             self._queue(message, work)
         elif isinstance(message, messages.Finish):
-            most = self.node.settings.max_payload
-            self._queue(message, [steps.end(session, item, most) for item in messages.finished_items(message)])
+            self._queue(message, self._ends(session, message))
         elif isinstance(message, messages.Release):
             self._queue(message, [HandBack(item.task_id, item.epoch) for item in message.items])
 
@@ -329,7 +285,19 @@ class Connection:
 
     # ── steps ──
 
-    def _queue(self, message: messages.Message, work: list[steps.Step]) -> None:
+    def _ends(self, session: Session, message: messages.Finish) -> list[Work]:
+        """The steps of a finish. One that is refused has its reply already, which keeps no other from its own."""
+        work: list[Work] = []
+        for index, item in enumerate(messages.finished_items(message)):
+            try:
+                messages.check_finish(item)
+                work.append(steps.end(session, item, self.node.settings.max_payload))
+            except ApiError as error:
+                refusal = error if message.items is UNSET else error.at(f"items[{index}]")
+                work.append({"task_id": item.task_id, "epoch": item.epoch, "error": refusal})
+        return work
+
+    def _queue(self, message: messages.Message, work: list[Work]) -> None:
         self._steps.append((message, work))
         self._has_steps.set()
 
@@ -339,7 +307,7 @@ class Connection:
             while not self._steps:
                 self._has_steps.clear()
                 await self._has_steps.wait()
-            batch: list[tuple[messages.Message, list[steps.Step]]] = []
+            batch: list[tuple[messages.Message, list[Work]]] = []
             count = 0
             while self._steps and (not batch or count + len(self._steps[0][1]) <= MOST_STEPS):
                 batch.append(self._steps.popleft())
@@ -347,25 +315,30 @@ class Connection:
             assert self.session is not None
             await self._do(self.session, batch)
 
-    async def _do(self, session: Session, batch: list[tuple[messages.Message, list[steps.Step]]]) -> None:
-        store = self.node.stores.of(session.environment_id)
-        work = [step for _, wanted in batch for step in wanted]
+    async def _do(self, session: Session, batch: list[tuple[messages.Message, list[Work]]]) -> None:
+        work = [step for _, wanted in batch for step in wanted if not isinstance(step, dict)]
         try:
-            results = await self.node.on("steps", steps.run, store, session.session_id, work)
+            results = await self.node.stepper(session.environment_id).do(session.session_id, work) if work else []
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             for message, _ in batch:
-                self.fail(message.ref, error)  # type: ignore[union-attr]
+                self.fail(message.ref, error, message)  # type: ignore[union-attr]
             return
+        news = [
+            session.held.get((step.task_id, step.epoch))
+            for step, (result, _) in zip(work, results, strict=True)
+            if steps.frees(self.node, session, step, result)
+        ]
+        queues = {held.queue_id for held in news if held is not None and not held.bound}
         pairs = iter(zip(work, results, strict=True))
         for message, wanted in batch:
-            replies = [
-                steps.answer(self.node, session, step, result, info)
-                for step, (result, info) in (next(pairs) for _ in wanted)
-            ]
+            replies = [step if isinstance(step, dict) else self._answer(session, *next(pairs)) for step in wanted]
             self._reply(message, replies)
         self.node.changes.tell(step.task_id for step in work)
-        if not all(isinstance(message, messages.Start) for message, _ in batch):
-            self.hub.freed(session, work)
+        everywhere = any(held is None or held.bound for held in news)
+        self.hub.freed(session, None if everywhere else queues)
+
+    def _answer(self, session: Session, step: steps.Step, result: Result) -> Reply:
+        return steps.answer(self.node, session, step, *result)
 
     def _reply(self, message: messages.Message, replies: list[Reply]) -> None:
         if isinstance(message, messages.Release):
@@ -386,24 +359,16 @@ class Connection:
     # ── renewals and drain ──
 
     async def _renew(self, session: Session, ref: int, items: list[messages.Item], progress: dict[Any, Any]) -> None:
-        store = self.node.stores.of(session.environment_id)
-        wanted = steps.wishes(session, items, progress)
-        reserve = self.node.settings.reserve_ms * 1000
         try:
-            kept, now = await self.node.on("vital", steps.keep, store, session.session_id, wanted, reserve)
-            fields, late = steps.renewed(session, wanted, kept, now)
-            if late:
-                await self.node.on("steps", store.steps, session.session_id, late)
+            fields = await renew(self.node, session, items, progress)
         except (TaskMQError, TimeoutError, RuntimeError) as error:
             self.fail(ref, error)
-            return
-        self.answer("renewed", ref, fields)
-        if late or fields["lost"]:
-            self.hub.freed(session, late)
+        else:
+            self.answer("renewed", ref, fields)
 
     def _drain(self, session: Session, ref: int) -> None:
         session.draining, session.drain_ref = True, ref
-        self._unanswered -= 1  # its final reply is "drained", which may take as long as a handler runs
+        self.unanswered -= 1  # its final reply is "drained", which may take as long as a handler runs
         self.say({"type": "draining", "ref": ref})
         if self.claiming is not None:
             self.claiming.cancel()

@@ -7,20 +7,21 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from taskmq.errors import TaskMQError
 from taskmq.ids import new_id
+from taskmq.outcome import storable
 from taskmq.server.auth import unauthenticated
 from taskmq.server.database import sessions as session_rows
 from taskmq.server.database.sessions import SessionRecord
 from taskmq.server.errors import ApiError, denied
 from taskmq.server.permissions import Identity
 from taskmq.server.signals import until
-from taskmq.server.workers import messages, steps
+from taskmq.server.workers import messages, renewing, steps
 from taskmq.server.workers.connection import DRAINED_LINGERS, Connection
 from taskmq.server.workers.session import HeldTask, Session, held_of, until_of
 from taskmq.transport.serving import Forfeit, HandBack, Held, Step
@@ -35,7 +36,7 @@ log = logging.getLogger("taskmq.server")
 TICK = 0.25
 SEEN_EVERY = 5.0
 """Seconds between two notes in the database of which sessions are alive, and whether another node has taken one."""
-TOKENS_EVERY = 2.0
+TOKENS_EVERY = 1.5
 """Seconds between two looks whether tokens still hold."""
 AWAY = 120.0
 """Seconds for which a session without a connection is remembered here; the database remembers it for days."""
@@ -66,11 +67,13 @@ class Hub:
     def check_room(self, peer: str, anonymous: bool) -> None:
         """Raise QUOTA_EXCEEDED if the node has as many connections as it takes."""
         settings = self.node.settings
-        if len(self.connections) >= settings.max_connections or (
-            anonymous and self.anonymous[peer] >= settings.max_anonymous
-        ):
-            details = {"limit": "node.connections", "max": settings.max_connections, "current": len(self.connections)}
-            raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
+        bounds = [(settings.max_connections, len(self.connections))]
+        if anonymous:
+            bounds.append((settings.max_anonymous, self.anonymous[peer]))
+        for most, current in bounds:
+            if current >= most:
+                details = {"limit": "node.connections", "max": most, "current": current}
+                raise ApiError("QUOTA_EXCEEDED", "the node has as many connections as it takes", details=details)
 
     def joined(self, connection: Connection) -> None:
         """A socket is open."""
@@ -93,9 +96,7 @@ class Hub:
 
     async def welcome(self, connection: Connection, hello: messages.Hello) -> dict[str, Any]:
         """A hello: who it is, which session goes on; the fields of ``welcome``."""
-        token = connection.token if connection.token is not None else None
-        if hello.token is not UNSET:
-            token = hello.token
+        token = connection.token if hello.token is UNSET else hello.token
         if token is None:
             raise unauthenticated()
         identity = await self.node.tokens.identify(token)
@@ -121,7 +122,7 @@ class Hub:
             session.session_id = known.session_id
             self._supersede(known.session_id)
             resumed, lost = await self._resume(session, wanted)
-        await self.node.on("http", self._put, session, hello, known)
+        await self.node.on_behalf(session.environment_id, "http", self._put, session, hello, known)
         session.connection = connection
         self.sessions[session.session_id] = session
         connection.session = session
@@ -167,7 +168,7 @@ class Hub:
             "capabilities": [[c.handler, c.handler_version] for c in hello.capabilities],
             "capacity": hello.capacity,
             "resource_keys": hello.resource_keys,
-            "sdk": "" if hello.sdk is UNSET else hello.sdk,
+            "sdk": "" if hello.sdk is UNSET else storable(hello.sdk),
         }
         record = SessionRecord(
             session_id=session.session_id,
@@ -178,8 +179,9 @@ class Hub:
             connected_at=now if known is None else known.connected_at,
             last_seen_at=now,
         )
+        self.node.stores.of(session.environment_id)  # opened here, or the loop would have to wait for it
         with self.node.database.write() as connection:
-            session_rows.put(connection, record)
+            session_rows.put(connection, record, new=known is None)
         self.node.know_workers([record])
 
     async def _resume(
@@ -201,13 +203,15 @@ class Hub:
             kept = [by_token[token] for token in listed if token in by_token]
             return kept, {h.task_id: self._remembered(session, h) for h in kept}
 
-        kept, remembered = await self.node.on("steps", work)
+        environment = session.environment_id
+        kept, remembered = await self.node.on_behalf(environment, "steps", work)
         for h in kept:
             session.held[h.task_id, h.epoch] = remembered[h.task_id]
         items = [messages.Item(h.task_id, h.epoch) for h in kept]
         keeps = steps.wishes(session, items, {})
         reserve = self.node.settings.reserve_ms * 1000
-        results, now = await self.node.on("vital", steps.keep, store, session.session_id, keeps, reserve)
+        keeping = (store, session.session_id, keeps, reserve)
+        results, now = await self.node.on_behalf(environment, "vital", steps.keep, *keeping)
         resumed = []
         for h, result in zip(kept, results, strict=True):
             if result.lease_until is None or result.over is not None:
@@ -232,9 +236,10 @@ class Hub:
         record = self.node.read_queue(session.environment_id, held.queue, None)
         lease = steps.DEFAULT_LEASE if record is None else record.settings.lease_ms * 1000
         made = held_of(b"{}", held.queue, lease, lease)
-        info = self.node.stores.of(session.environment_id).get([held.task_id])[0]
+        store = self.node.stores.of(session.environment_id)
+        info = store.get([held.task_id])[0]
         if info is not None:
-            steps.remember_options(made, info)
+            steps.remember_options(made, info, store.now())
         made.started, made.attempt = held.started, held.attempt
         return made
 
@@ -246,9 +251,15 @@ class Hub:
         if session is not None and session.connection is not None:
             session.connection.say({"type": "cancel", "task_id": task_id, "epoch": epoch, "reason": reason})
 
-    def freed(self, session: Session, work: Sequence[object]) -> None:
-        """Something left the session's hands: others may go on, and a drain may be complete."""
-        self.node.claims.wake_all(session.environment_id)
+    def freed(self, session: Session, queues: Collection[str] | None) -> None:
+        """Something left the session's hands: others may go on in these queues, and a drain may be complete.
+
+        ``queues`` None: nobody knows where.
+        """
+        if queues is None:
+            self.node.claims.wake_all(session.environment_id)
+        elif queues:
+            self.node.claims.wake(session.environment_id, *queues)
         self._check_drained(session)
 
     def _check_drained(self, session: Session) -> None:
@@ -257,7 +268,7 @@ class Hub:
             return
         connection.say({"type": "drained", "ref": session.drain_ref})
         session.drain_ref, connection.drained_at = None, time.monotonic()
-        self._spawn(self.node.on("http", self._note_end, session.session_id))
+        self.spawn(self.node.on("http", self._note_end, session.session_id))
 
     def _note_end(self, session_id: str) -> None:
         with self.node.database.write() as connection:
@@ -270,14 +281,15 @@ class Hub:
         if reserved:
             work = [HandBack(*token) for token in reserved]
             with contextlib.suppress(TaskMQError, TimeoutError, RuntimeError):
-                await self.node.on("steps", store.steps, session.session_id, work)
+                await self.node.on_behalf(session.environment_id, "steps", store.steps, session.session_id, work)
             for token in reserved:
                 held = session.held.get(token)
                 if held is not None and not held.started:
                     session.drop(token)
-        self.freed(session, reserved)
+        self.freed(session, None if reserved else ())
 
-    def _spawn(self, work: Any) -> None:
+    def spawn(self, work: Any) -> None:
+        """Do something beside all else; a failure is a word in the log."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._spawned)
@@ -296,6 +308,7 @@ class Hub:
             now = time.monotonic()
             for connection in list(self.connections):
                 self._look_at(connection, now)
+            renewing.look_after(self, now)
             for session in [s for s in self.sessions.values() if s.connection is None and now - s.seen > AWAY]:
                 del self.sessions[session.session_id]
             try:
@@ -311,14 +324,14 @@ class Hub:
     def _look_at(self, connection: Connection, now: float) -> None:
         settings, session = self.node.settings, connection.session
         if session is None:
-            if now - connection.opened > settings.hello_timeout:
+            if not connection.greeted and now - connection.opened > settings.hello_timeout:
                 connection.close(1008, "HELLO_TIMEOUT")
         elif connection.drained_at is not None:
             if now - connection.drained_at > DRAINED_LINGERS:
                 connection.close(1000, "DRAINED")
         elif now - connection.heard > settings.heartbeat_timeout:
             connection.close(1008, "HEARTBEAT_TIMEOUT")
-        if connection.stalled(now, settings.write_stall):
+        if connection.outbound.stalled(now, settings.write_stall):
             connection.close(1008, "SLOW_CONSUMER")
         if session is not None:
             session.room()

@@ -156,7 +156,7 @@ KINDS: dict[str, type[Any]] = {
 }
 _SINGLE_FINISH = ("task_id", "epoch", "outcome", "error", "delay_ms", "reason")
 _ALLOWED = {
-    "success": {"result"},
+    "success": {"result", "reason"},
     "retry": {"error", "delay_ms", "block_partition", "reason"},
     "defer": {"delay_ms", "block_partition", "reason"},
     "dead": {"error", "reason"},
@@ -187,28 +187,24 @@ def started_items(message: Start) -> list[Item]:
 
 
 def finished_items(message: Finish) -> list[FinishItem]:
-    """What a finish says, of one or many; raises ApiError."""
+    """What a finish says, of one or many, each still to be checked; raises ApiError."""
     if message.items is not UNSET:
         if any(getattr(message, name) is not UNSET for name in _SINGLE_FINISH) or message.result is not None:
             raise invalid("give either the fields of one, or items", "items")
-        items = message.items
-    else:
-        for name in ("task_id", "epoch", "outcome"):
-            if getattr(message, name) is UNSET:
-                raise invalid(f"Object missing required field `{name}`", name)
-        fields = {name: getattr(message, name) for name in FinishItem.__struct_fields__}
-        items = [FinishItem(**fields)]
-    for index, item in enumerate(items):
-        _check_finish(item, f"items[{index}]." if message.items is not UNSET else "")
-    return items
+        return message.items
+    for name in ("task_id", "epoch", "outcome"):
+        if getattr(message, name) is UNSET:
+            raise invalid(f"Object missing required field `{name}`", name)
+    return [FinishItem(**{name: getattr(message, name) for name in FinishItem.__struct_fields__})]
 
 
-def _check_finish(item: FinishItem, where: str) -> None:
+def check_finish(item: FinishItem) -> None:
+    """Whether its fields are those of its outcome; raises ApiError."""
     given = {name for name in ("error", "delay_ms", "reason") if getattr(item, name) is not UNSET}
     given |= {"result"} if item.result is not None else set()
     given |= {"block_partition"} if item.block_partition else set()
     wrong = sorted(given - _ALLOWED[item.outcome])
     if wrong:
-        raise invalid(f"{wrong[0]} is not for the outcome {item.outcome}", f"{where}{wrong[0]}")
+        raise invalid(f"{wrong[0]} is not for the outcome {item.outcome}", wrong[0])
     if item.reason is not UNSET and len(item.reason.encode()) > 256:
-        raise invalid("longer than 256 bytes", f"{where}reason")
+        raise invalid("longer than 256 bytes", "reason")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -40,8 +40,22 @@ class HeldTask:
     started: bool = False
     attempt: int = 1
     timeout: int | None = None
+    deadline: int | None = None
+    """Of its task, in the store's time."""
+    over_at: float = float("inf")
+    """Monotonic time at which its attempt has taken too long; ``over``: by what."""
+    over: Literal["timeout", "deadline"] = "timeout"
     retry: RetryWire | None = None
     progressed: float = 0.0
+    bound: bool = True
+    """Its end may let others go: it stands in a partition or has a resource key; or it is not known."""
+
+    def begun(self, ago: int, now: int) -> None:
+        """It was started so many microseconds ago; it is ``now`` in the store's time."""
+        left = float("inf") if self.timeout is None else self.timeout - ago
+        if self.deadline is not None and self.deadline - now < left:
+            left, self.over = self.deadline - now, "deadline"
+        self.over_at = time.monotonic() + left / 1e6
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +91,8 @@ class Session:
     def take(self, delivery: Delivery, queue_lease: int, reserve: int) -> HeldTask:
         """A delivery is about to be sent."""
         held = held_of(delivery.body, delivery.queue, queue_lease, reserve)
-        held.attempt = delivery.attempt
+        held.attempt, held.deadline = delivery.attempt, delivery.deadline_at
+        held.bound = delivery.partition is not None or delivery.limit_key is not None
         self.held[delivery.id, delivery.epoch] = held
         return held
 

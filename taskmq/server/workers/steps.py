@@ -29,16 +29,30 @@ from taskmq.server.views import MAX_MESSAGE, MAX_TRACEBACK, MAX_TYPE, cut, cut_f
 from taskmq.server.workers.messages import FinishItem, Item
 from taskmq.server.workers.session import HeldTask, Session, policy_of, until_of
 from taskmq.state import Progress, TaskInfo, TaskState
-from taskmq.transport.serving import Begin, Begun, End, Ended, HandBack, Keep, Kept, Refusal, ServingStore, StepResult
+from taskmq.transport.serving import (
+    Begin,
+    Begun,
+    End,
+    Ended,
+    Forfeit,
+    HandBack,
+    Keep,
+    Kept,
+    Refusal,
+    ServingStore,
+    StepResult,
+)
 from taskmq.wire import strict
-from taskmq.wire.times import format_time
+from taskmq.wire.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from taskmq.server.node import Node
 
 DEFAULT_LEASE = 30_000_000
+LOST = Refusal("lost")
+SUCCEEDED, FAILED = TaskState.SUCCEEDED, TaskState.FAILED
 LONGEST_RESERVATION = 60_000_000
-Step = Begin | End | HandBack
+Step = Begin | End | HandBack | Forfeit
 Reply = dict[str, Any]
 
 
@@ -52,7 +66,7 @@ def begin(session: Session, item: Item) -> Begin:
 
 def end(session: Session, item: FinishItem, max_result: int) -> End:
     """The store's step of a finish; raises ApiError where the result is too large or too deep."""
-    result = strict.dumps(item.result)
+    result = strict.pack(item.result)
     if len(result) > max_result:
         raise too_large("result", max_result, "result")
     try:
@@ -63,7 +77,7 @@ def end(session: Session, item: FinishItem, max_result: int) -> End:
         "result": item.result,
         "error": None if item.error is UNSET else msgspec.structs.asdict(item.error),
         "delay_ms": None if item.delay_ms is UNSET else item.delay_ms,
-        "reason": None if item.reason is UNSET else item.reason,
+        "reason": None if item.reason is UNSET or item.outcome == "success" else item.reason,  # it is not kept of one
         "block_partition": item.block_partition,
     }
     digest = settle_digest(item.outcome, fields)
@@ -106,16 +120,34 @@ def retry_timeout(item: Keep, held: HeldTask | None) -> End:
 # ── answers ──
 
 
-def run(store: ServingStore, session_id: str, steps: Sequence[Step]) -> list[tuple[StepResult, TaskInfo | None]]:
-    """Do the steps; beside a finish that lost its lease, the task as it is, to tell a repetition. Blocking."""
-    results = store.steps(session_id, steps)
-    late = [
-        step.task_id
-        for step, result in zip(steps, results, strict=True)
-        if isinstance(step, End) and isinstance(result, Refusal) and result.why == "lost"
-    ]
+def run(
+    store: ServingStore, calls: Sequence[tuple[str, Sequence[Step]]]
+) -> list[list[tuple[StepResult, TaskInfo | None]]]:
+    """Do the steps of several sessions; beside a finish that lost its lease, the task as it is, to tell a repetition.
+
+    Blocking.
+    """
+    results = store.steps_of_all(calls)
+    pairs = [list(zip(steps, answers, strict=True)) for (_, steps), answers in zip(calls, results, strict=True)]
+    late = [step.task_id for answers in pairs for step, result in answers if isinstance(step, End) and result == LOST]
     infos = dict(zip(late, store.get(late), strict=True)) if late else {}
-    return [(result, infos.get(step.task_id)) for step, result in zip(steps, results, strict=True)]
+    return [[(result, infos.get(step.task_id)) for step, result in answers] for answers in pairs]
+
+
+def frees(node: Node, session: Session, step: Step, result: StepResult) -> bool:
+    """Whether something may be claimable now that was not before. Asked before the answer is made.
+
+    The end of a task that stood in no partition, had no key, and whose queue has no bound, makes room for nobody.
+    """
+    if isinstance(result, Begun):
+        return False
+    if not isinstance(step, End) or not isinstance(step.outcome, (Ack, Dead)) or not isinstance(result, Ended):
+        return True
+    held = session.held.get((step.task_id, step.epoch))
+    if held is None or held.bound or result.released:
+        return True
+    queue = node.remembered(session.environment_id, held.queue_id)
+    return queue is None or queue.settings.max_running is not None or result.state not in (SUCCEEDED, FAILED)
 
 
 def answer(node: Node, session: Session, step: Step, result: StepResult, info: TaskInfo | None) -> Reply:
@@ -149,6 +181,7 @@ def _started(node: Node, session: Session, token: tuple[str, int], begun: Begun)
     if begun.repeated:
         shown["repeated"] = True
     else:
+        held.begun(0, begun.now)
         node.metrics.started.inc()
     return shown
 
@@ -220,12 +253,12 @@ def keep(store: ServingStore, session_id: str, wanted: Sequence[Keep], reserve: 
     return store.keep(session_id, wanted, reserve=reserve, longest=LONGEST_RESERVATION), now
 
 
-def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now: int) -> tuple[Reply, list[End]]:
-    """The fields of ``renewed``, and the executions that end because their timeout or deadline is over."""
+def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now: int) -> tuple[Reply, list[Step]]:
+    """The fields of ``renewed``, and the end of what its timeout or its task's deadline is over for."""
     lost: list[Reply] = []
     cancel: list[Reply] = []
     leases: list[int] = []
-    ends: list[End] = []
+    ends: list[Step] = []
     for wish, result in zip(wanted, kept, strict=True):
         token = (wish.task_id, wish.epoch)
         named: Reply = {"task_id": wish.task_id, "epoch": wish.epoch}
@@ -235,7 +268,8 @@ def renewed(session: Session, wanted: Sequence[Keep], kept: Sequence[Kept], now:
             session.drop(token)
             if result.over is not None:
                 cancel.append(named | {"reason": result.over})
-                ends.append(retry_timeout(wish, held))
+                late = result.over == "deadline"
+                ends.append(Forfeit(wish.task_id, wish.epoch) if late else retry_timeout(wish, held))
             continue
         if held is None:
             held = session.held[token] = HeldTask("", wish.lease, 0.0, started=result.started)
@@ -258,9 +292,11 @@ def merged_progress(held: HeldTask | None, done: float, total: Any, note: Any) -
     return Progress(done, None if total is UNSET else total, None if note is UNSET else note)
 
 
-def remember_options(held: HeldTask, info: TaskInfo) -> None:
-    """What a node that did not dispatch a task must know of it."""
+def remember_options(held: HeldTask, info: TaskInfo, now: int) -> None:
+    """What a node that did not dispatch a task must know of it. ``now``: the store's time."""
     extras = extras_of(info)
+    if isinstance(extras.get("deadline"), str):
+        held.deadline = parse_time(extras["deadline"])
     if isinstance(extras.get("timeout_ms"), int):
         held.timeout = extras["timeout_ms"] * 1000
     retry = extras.get("retry")
@@ -271,3 +307,5 @@ def remember_options(held: HeldTask, info: TaskInfo) -> None:
             retry.get("cap_ms", 300_000) / 1000,
             retry.get("jitter", True),
         )
+    if info.started and info.started_at is not None:
+        held.begun(now - info.started_at, now)

@@ -275,6 +275,10 @@ class Session(Protocol):
         """Store settings. A new rate starts with a full bucket."""
         ...
 
+    def close(self, queue_id: int) -> None:
+        """Let the queue take nothing more; ``configure`` opens it again."""
+        ...
+
     def pause(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue, new or not."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,11 +20,25 @@ from taskmq.transport.sql.engine import Engine
 
 DAMAGED = "its stored arguments are damaged"
 T = TypeVar("T")
-_decode_args = msgspec.json.Decoder(list[Any]).decode
 _decode_kwargs = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_tags = msgspec.json.Decoder(list[str]).decode
 _decode_worker = msgspec.json.Decoder(WorkerInfo).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
+
+
+def _decode_any(text: str | bytes | msgspec.Raw) -> Any:
+    """JSON with every digit: msgspec counts the sign of an integer among the 4,300 digits that it takes."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(bytes(text) if isinstance(text, msgspec.Raw) else text)
+
+
+def _decode_args(text: msgspec.Raw) -> list[Any]:
+    args = _decode_any(text)
+    if not isinstance(args, list):
+        raise ValueError("the arguments are not a list")
+    return args
 
 
 class SqlInspect:
@@ -175,7 +190,7 @@ def task_info(row: dict[str, Any], now: int) -> TaskInfo:
         kwargs=kwargs or {},
         headers={} if envelope is None else envelope.headers,
         tags=_or_none(_decode_tags, row["tags"]) or [],
-        result=_or_none(msgspec.json.decode, row["result"]),
+        result=_or_none(_decode_any, row["result"]),
         reason=row["reason"],
         error=row["error"] or (last.error if last else None) or (DAMAGED if damaged else None),
         traceback=row["traceback"] or (last.traceback if last else None),

@@ -23,6 +23,7 @@ UPDATE taskmq_queues SET aging_us=:aging_us, weight=:weight, max_running=:max_ru
   level=CASE WHEN rate {same} :rate THEN level END, open_at=CASE WHEN rate {same} :rate THEN open_at END, rate=:rate
 WHERE queue_id=:queue
 """
+CLOSE = "UPDATE taskmq_queues SET max_queued=0 WHERE queue_id=:queue"
 _RECORD = "h.id, h.queue_id, h.idem_key, h.key_mode, h.handler_id, h.priority, h.state"
 OLD_RECORDS = f"""
 SELECT {_RECORD} FROM taskmq_history h WHERE delete_at<=:now ORDER BY delete_at LIMIT :limit
@@ -123,6 +124,9 @@ class Rare(ParkedLines):
 
     def configure(self, queue_id: int, config: QueueConfig) -> None:
         self._tell(CONFIGURE.format(same=self.words.same), queue=queue_id, **config_columns(config))
+
+    def close(self, queue_id: int) -> None:
+        self._tell(CLOSE, queue=queue_id)
 
     def pause(self, queue: str, paused: bool) -> None:
         self._tell(self.pause_text, namespace=self.namespace, name=queue, paused=int(paused))

@@ -1,17 +1,20 @@
 """``Serving`` over the tables: the steps of a delivery, each checked against the session and epoch that hold it.
 
 Steps change lines and flows as settles do, so they take the locks of their queues. ``keep`` does not: it must never
-wait behind a claim.
+wait behind a claim. Neither do starts that change nothing but their own rows, where one transaction writes at a time;
+elsewhere they need the lock, because a reaper that has read a reservation as ended must not meet it started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
-from taskmq.outcome import Dead, Defer, Retry, Yield
+from taskmq.errors import TransportUnavailable
+from taskmq.outcome import Ack, Dead, Defer, Retry, Yield
 from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.lease import MAX_ATTEMPTS
 from taskmq.queue import Limit
@@ -43,6 +46,15 @@ from taskmq.transport.sql.rows import DeadLetter, Place, Renewal, TaskRow, TaskU
 from taskmq.transport.sql.settle import Hands
 
 LOST = Refusal("lost")
+TRIES = 3
+
+
+class _Moved(Exception):
+    """A task went into other hands between the look at it and the renewal of its lease: undo, and look again."""
+
+
+TIMEOUT_SLACK = 1_500_000
+"""Microseconds."""
 
 
 class SqlServing(SqlInspect):
@@ -50,11 +62,15 @@ class SqlServing(SqlInspect):
 
     def steps(self, session: str, steps: Sequence[Step]) -> list[StepResult]:
         """Do these steps of one session, in order, in one transaction."""
-        if not steps:
-            return []
+        return self.steps_of_all([(session, steps)])[0]
+
+    def steps_of_all(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """Do the steps of several sessions, in order, in one transaction."""
+        if not any(steps for _, steps in calls):
+            return [[] for _ in calls]
         queues: set[str] = set()
-        results = self._engine.write(lambda s: _Steps(s, session, self._clock.now(), queues).run(steps))
-        if any(not isinstance(step, Begin) for step in steps):
+        results = self._engine.write(lambda s: _Steps(s, self._clock.now(), queues).run(calls))
+        if any(not isinstance(step, Begin) for _, steps in calls for step in steps):
             self._engine.signal(queues)
         return results
 
@@ -62,7 +78,12 @@ class SqlServing(SqlInspect):
         """Renew what a session holds."""
         if not items:
             return []
-        return self._engine.write(lambda s: _keep(s, session, items, self._clock.now(), reserve, longest), vital=True)
+        for _ in range(TRIES):
+            with suppress(_Moved):
+                return self._engine.write(
+                    lambda s: _keep(s, session, items, self._clock.now(), reserve, longest), vital=True
+                )
+        raise TransportUnavailable("the tasks changed hands again and again while their leases were renewed")
 
     def held(self, session: str) -> list[Held]:
         """What a session holds."""
@@ -99,9 +120,23 @@ class SqlServing(SqlInspect):
         infos = [task_info(row, now) for row in rows[: params.limit]]
         return Found(tasks=infos, cursor=infos[-1].id if len(rows) > params.limit else None)
 
+    def close_queue(self, queue: str) -> None:
+        """Take nothing more into this queue until it is configured again."""
+
+        def work(session: Session) -> None:
+            for row in session.lock_queues([queue]):
+                session.close(row.queue_id)
+
+        self._engine.write(work)
+
     def keyed(self, queue: str, keys: Sequence[str]) -> dict[str, Keyed]:
         """Those of these idempotency keys that are taken."""
         return self._engine.read(lambda queries: queries.keyed(queue, keys, self._clock.now()))
+
+
+def _may_log(step: Step) -> bool:
+    """Whether it may add an attempt to its task's history."""
+    return isinstance(step, Forfeit) or (isinstance(step, End) and not isinstance(step.outcome, Ack))
 
 
 def _reserved(task: TaskRow) -> bool:
@@ -112,39 +147,61 @@ def _reserved(task: TaskRow) -> bool:
 class _Steps:
     """One transaction's steps. ``queues`` gets the names of the queues that it touches."""
 
-    def __init__(self, session: Session, owner: str, now: int, queues: set[str]) -> None:
+    def __init__(self, session: Session, now: int, queues: set[str]) -> None:
         self._session = session
-        self._owner = owner
         self._now = now
         self._queues = queues
-        self._tasks: dict[tuple[str, int], TaskRow] = {}
+        self._tasks: dict[tuple[str | None, str, int], TaskRow] = {}
+        """By who has it, id and epoch."""
         self._renewals: list[Renewal] = []
         self._books: dict[int, Book] = {}
 
-    def run(self, steps: Sequence[Step]) -> list[StepResult]:
-        """The answer to each step."""
-        found = self._session.unfinished(sorted({step.task_id for step in steps}))
+    def run(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """The answer to each step of each session."""
+        found = self._session.unfinished(sorted({step.task_id for _, steps in calls for step in steps}))
         self._queues.update(queue for _, queue in found.values())
         if not found:
-            return [LOST for _ in steps]
+            return [[LOST for _ in steps] for _, steps in calls]
+        owners = {owner for owner, _ in calls}
+        rows = self._session.tasks_by_seq([seq for seq, _ in found.values()]) if not self._session.shared else []
+        if all(isinstance(step, Begin) for _, steps in calls for step in steps) and self._simple(rows, owners):
+            hands = Hands(self._session, self._now, ())
+            results = [[self._step(hands, owner, step) for step in steps] for owner, steps in calls]
+            self._session.renew(self._renewals, self._now)
+            return results
         with open_books(self._session, self._queues, self._now) as books:
             self._books = {book.row.queue_id: book for book in books.values()}
             rows = self._session.tasks_by_seq([seq for seq, _ in found.values()])
-            held = [row for row in rows if row.state == RUNNING and row.worker == self._owner]
-            self._tasks = {(row.id, row.epoch): row for row in held}
+            held = self._held(rows, owners)
             hands = Hands(self._session, self._now, books.values())
             hands.load(held)
-            if any(isinstance(step, (End, Forfeit)) for step in steps):
+            if any(map(_may_log, (step for _, steps in calls for step in steps))):
                 hands.load_logs([row.seq for row in held])
-            results = [self._step(hands, step) for step in steps]
+            results = [[self._step(hands, owner, step) for step in steps] for owner, steps in calls]
             self._session.renew(self._renewals, self._now)
             hands.flush()
             for book in books.values():
                 book.look_for_missed()
         return results
 
-    def _step(self, hands: Hands, step: Step) -> StepResult:
-        task = self._tasks.get((step.task_id, step.epoch))
+    def _held(self, rows: Sequence[TaskRow], owners: Collection[str]) -> list[TaskRow]:
+        """Those of the tasks that one of these sessions has; remembered by who has it."""
+        held = [row for row in rows if row.state == RUNNING and row.worker in owners]
+        self._tasks = {(row.worker, row.id, row.epoch): row for row in held}
+        return held
+
+    def _simple(self, rows: Sequence[TaskRow], owners: Collection[str]) -> bool:
+        """Whether their starts touch nothing but these rows: none stands in a run, none has to go back instead."""
+        held = self._held(rows, owners)
+        return bool(rows) and all(row.run_lane is None and not self._too_late(row) for row in held)
+
+    def _too_late(self, task: TaskRow) -> bool:
+        """Whether it must not be started any more."""
+        late = task.expires_at is not None and task.expires_at <= self._now
+        return late or bool(task.cancel_requested) or (task.deadline_at is not None and task.deadline_at <= self._now)
+
+    def _step(self, hands: Hands, owner: str, step: Step) -> StepResult:
+        task = self._tasks.get((owner, step.task_id, step.epoch))
         if task is None or task.state != RUNNING:
             return LOST
         if isinstance(step, Begin):
@@ -158,8 +215,7 @@ class _Steps:
     def _begin(self, hands: Hands, task: TaskRow, step: Begin) -> StepResult:
         if task.started:
             return Begun(task.attempts + 1, task.due_at, self._now, repeated=True)
-        late = task.expires_at is not None and task.expires_at <= self._now
-        if late or task.cancel_requested or (task.deadline_at is not None and task.deadline_at <= self._now):
+        if self._too_late(task):
             self._hand_back(hands, task)
             return LOST
         if any(mate.key < task.key for mate in hands.mates(task)):
@@ -201,12 +257,15 @@ class _Steps:
 
 
 def _lease_end(task: TaskRow, now: int, lease: int, timeout: int | None) -> int:
-    """A lease reaches neither beyond the task's deadline nor beyond its timeout after its start."""
+    """A lease does not reach beyond the task's deadline, and little beyond its timeout after its start.
+
+    Who serves the task ends it when its timeout is over, and says so; the lease is there for when nobody does.
+    """
     ends = [now + lease]
     if task.deadline_at is not None:
         ends.append(task.deadline_at)
     if timeout is not None and task.started_at is not None:
-        ends.append(task.started_at + timeout)
+        ends.append(task.started_at + timeout + TIMEOUT_SLACK)
     return min(ends)
 
 
@@ -227,6 +286,12 @@ def _keep(session: Session, owner: str, items: Sequence[Keep], now: int, reserve
             renewals[task.seq] = Renewal(task.seq, until, bool(task.started), progress)
         answers.append(Kept(until, bool(task.started), bool(task.cancel_requested), over))
     session.renew(list(renewals.values()), now)
+    if session.shared and renewals:  # without the queue's lock: the rows are ours only now
+        kept = {row.seq: row for row in session.tasks_by_seq(sorted(renewals))}
+        for task in (row for row in rows.values() if row.seq in renewals):
+            now_held = kept.get(task.seq)
+            if now_held is None or (now_held.state, now_held.epoch, now_held.worker) != (RUNNING, task.epoch, owner):
+                raise _Moved
     return answers
 
 
