@@ -46,7 +46,7 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 # make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source,
 # bench.sql_worker.
 REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_hold redis_cluster
-SQL := sql_claims sql_rates sql_publish sql_partitions sql_steady sql_start sql_limits
+SQL := sql_claims sql_rates sql_publish sql_partitions sql_steady sql_start sql_limits sql_capabilities sql_history
 bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \

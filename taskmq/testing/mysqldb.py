@@ -7,6 +7,8 @@ from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
+
 from taskmq.testing.servers import missing
 
 _DEBIAN = Path("/usr/lib/python3/dist-packages/MySQLdb")
@@ -14,7 +16,11 @@ _DEBIAN = Path("/usr/lib/python3/dist-packages/MySQLdb")
 
 @cache
 def need_mysqldb() -> None:
-    """Make ``import MySQLdb`` work; where it cannot, a test is skipped on a laptop and fails with CI=true."""
+    """Make ``import MySQLdb`` work.
+
+    Where there is none, a test is skipped on a laptop and fails with CI=true; Debian's is for Debian's own Python, and
+    with another one a test is skipped.
+    """
     if find_spec("MySQLdb") is not None:
         return
     spec = spec_from_file_location("MySQLdb", _DEBIAN / "__init__.py", submodule_search_locations=[str(_DEBIAN)])
@@ -25,4 +31,4 @@ def need_mysqldb() -> None:
         spec.loader.exec_module(module)
     except ImportError as error:
         del sys.modules["MySQLdb"]
-        missing("mysqlclient", f"python3-mysqldb is for Debian's own Python ({error}); pip install mysqlclient")
+        pytest.skip(f"python3-mysqldb is for another Python ({error}); pip install mysqlclient")

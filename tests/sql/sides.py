@@ -24,9 +24,9 @@ from taskmq.transport.sql.postgresql.session import PgSession
 PATIENCE = 10.0
 
 
-def until(done: Callable[[], Any], what: str) -> None:
+def until(done: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
     """Look until it is so."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not done():
         assert time.monotonic() < end, what
         time.sleep(0.01)

@@ -27,7 +27,7 @@ def server() -> MariadbServer:
     return mariadb_server()
 
 
-@pytest.fixture(params=[ODD, "ORACLE", "MSSQL", ""], ids=["odd", "oracle", "mssql", "none"])
+@pytest.fixture(params=[ODD, "ORACLE", ""], ids=["odd", "oracle", "none"])
 def odd(request: pytest.FixtureRequest, server: MariadbServer) -> Iterator[str]:
     """A database on a server that has given everybody who does not set one this sql_mode."""
     database = server.place(uuid.uuid4().hex)

@@ -124,7 +124,7 @@ def test_sessions_that_are_ended_under_load_cost_nothing(side: Side) -> None:
     for _ in range(12):
         before = len(done)
         side.kill_sessions(place, 2)
-        until(lambda before=before: len(done) > before, "the work does not go on")  # type: ignore[misc]
+        until(lambda before=before: len(done) > before, "the work does not go on", RECOVERY)  # type: ignore[misc]
     stop.set()
     for thread in threads:
         thread.join()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from taskmq.errors import ConfigError
 from taskmq.transport import registry
 from taskmq.transport.registry import open_store
-from taskmq.transport.sql.mysql.drivers import mysqldb_driver
+from taskmq.transport.sql.mysql.drivers import mysqldb_driver, pymysql_driver
 
 
 @pytest.mark.parametrize(
@@ -38,9 +39,18 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_p
         open_store("redis://127.0.0.1")
 
 
-def test_a_missing_mysqlclient_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL that names it says what to install, or what to write instead."""
-    monkeypatch.setitem(sys.modules, "MySQLdb", None)
-    mysqldb_driver.cache_clear()
-    with pytest.raises(ConfigError, match="pip install mysqlclient, or write mysql://"):
-        open_store("mysql+mysqldb://me@127.0.0.1/db")
+@pytest.mark.parametrize(
+    ("url", "driver", "module", "words"),
+    [
+        ("mysql+mysqldb://me@127.0.0.1/db", mysqldb_driver, "MySQLdb", "pip install mysqlclient, or write mysql://"),
+        ("mariadb://me@127.0.0.1/db", pymysql_driver, "pymysql", r"pip install taskmq\[mysql\]"),
+    ],
+)
+def test_a_missing_driver_of_mysql_is_told(
+    monkeypatch: pytest.MonkeyPatch, url: str, driver: Any, module: str, words: str
+) -> None:
+    """Each URL says what to install for it."""
+    monkeypatch.setitem(sys.modules, module, None)
+    driver.cache_clear()
+    with pytest.raises(ConfigError, match=words):
+        open_store(url)

@@ -106,9 +106,14 @@ class PyMysql:
     named = "a pymysql.Connection"
 
     def __init__(self) -> None:
-        import pymysql
-        from pymysql.constants import CLIENT, SERVER_STATUS
-        from pymysql.cursors import Cursor
+        try:
+            import pymysql
+            from pymysql.constants import CLIENT, SERVER_STATUS
+            from pymysql.cursors import Cursor
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"mysql:// and mariadb:// need {error.name!r}, which is not installed: pip install taskmq[mysql]"
+            ) from error
 
         class TidyConnection(pymysql.connections.Connection):
             """Closes its socket also when nobody answers on it, which the driver forgets."""
