@@ -109,11 +109,11 @@ def test_the_last_thirty_two_settles_are_known_again(own: Running, worker: Socke
 
 def test_lists_show_errors_without_tracebacks_and_say_only_what_was_cut(own: Running, worker: Socket) -> None:
     own.submit("k")
-    failure = {"type": "E", "message": "and so on…", "traceback": "tb"}
+    failure = {"type": "a: b", "message": "c: and so on…", "traceback": "tb"}
     made = worker.take()
     worker.ask("finish", **token(made), outcome="dead", error=failure)
     (listed,) = own.http.get("/v1/tasks").json()["data"]["items"]
-    assert listed["error"] == {"type": "E", "message": "and so on…"}
+    assert listed["error"] == {"type": "a: b", "message": "c: and so on…"}
     assert own.task(made["task_id"])["error"] == failure
 
 
