@@ -43,12 +43,15 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 	$(BIN)/ruff format $(SOURCES)
 
 # About twenty-five minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent. By hand, because they
-# make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source.
+# make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source,
+# bench.sql_worker.
 REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_hold redis_cluster
+SQL := sql_claims sql_rates sql_publish sql_partitions sql_steady sql_start sql_limits
 bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this machine
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
+	@for name in $(SQL); do echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 	@for name in $(REDIS) "worker_noop redis" "urgent redis"; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 

@@ -25,9 +25,9 @@ from taskmq.transport.base import Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
 
 Round = Callable[[], None]
-TASK = re.compile(r"\b1\d{12}\b")
+TASK = re.compile(r"\b1024\d{12}\b")
 FIRST_SEQ = 10**12
-"""Of MariaDB's tasks, so that their numbers are found in a statement."""
+"""Of MariaDB's blocks of 1024 tasks, so that the numbers of tasks are found in a statement."""
 
 
 def through(url: str, batch: int) -> Round:
@@ -49,6 +49,7 @@ def bare_postgresql(url: str, batch: int) -> Round:
     from taskmq.transport.sql.postgresql import hot
     from taskmq.transport.sql.postgresql.connection import BEGIN
     from taskmq.transport.sql.postgresql.exchange import Sent
+    from taskmq.transport.sql.postgresql.plain import CLAIM_PLAIN, SUCCEED_PLAIN
 
     store: Any = open_store(url)
     engine = store._engine
@@ -62,12 +63,12 @@ def bare_postgresql(url: str, batch: int) -> Round:
         nonlocal items
         moment = now()
         rows = msgspec.json.encode(items).decode()
-        claimed = Sent(hot.CLAIM_PLAIN, {**wanted, "now": moment})
+        claimed = Sent(CLAIM_PLAIN, {**wanted, "now": moment})
         run(
             [
                 Sent(BEGIN, ()),
                 Sent(hot.LOCK, queue),
-                Sent(hot.SUCCEED_PLAIN, ("default", rows, 3, moment, moment, 1 << 40)),
+                Sent(SUCCEED_PLAIN, ("default", ["q"], rows, 3, moment, moment, 1 << 40)),
                 claimed,
                 Sent("COMMIT", ()),
             ]
@@ -79,7 +80,8 @@ def bare_postgresql(url: str, batch: int) -> Round:
 
 def _recorded(store: Store, batch: int) -> tuple[list[list[str]], list[int], list[int]]:
     """The packets of one round, the tasks it settled, and those it claimed."""
-    from taskmq.transport.sql.mysql.session import MysqlSession, Sent
+    from taskmq.transport.sql.mysql.packet import Sent
+    from taskmq.transport.sql.mysql.session import MysqlSession
 
     packets: list[list[str]] = []
     send = MysqlSession._exchange

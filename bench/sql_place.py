@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from taskmq.testing.mariadb_server import mariadb_server
+from taskmq.testing.sql_fill import Server
 from taskmq.testing.sql_servers import postgres_server
 from taskmq.transport.base import Store
 from taskmq.transport.registry import open_store
@@ -18,11 +19,16 @@ from taskmq.transport.registry import open_store
 SERVERS = ("postgresql", "postgresql-new", "mariadb")
 
 
+def server_of(name: str) -> Server:
+    """The server of this name."""
+    if name == "mariadb":
+        return mariadb_server()
+    return postgres_server("postgresql-new" if name == "postgresql-new" else "postgresql")
+
+
 def url_of(server: str, place: str) -> str:
     """The URL of a place on the server, empty when it is first asked for."""
-    if server == "mariadb":
-        return mariadb_server().url(mariadb_server().place(place))
-    running = postgres_server(server)
+    running = server_of(server)
     return running.url(running.place(place))
 
 

@@ -11,7 +11,7 @@ from bench.common import figure, folder
 from bench.idle import other_process
 from bench.sql_place import run, url_of
 
-IDLE = 20.0
+IDLE = 10.0
 """Seconds."""
 
 

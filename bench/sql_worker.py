@@ -17,6 +17,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import psycopg
+
 from bench.common import alternate, report
 from bench.peers import OURS, PYTHON, Peer
 from bench.place import Place
@@ -24,10 +26,22 @@ from bench.sql_place import SERVERS
 from taskmq.testing.sql_servers import postgres_server
 from taskmq.transport.registry import open_schema
 
-PROCRASTINATE = Peer(
+
+class SqlPeer(Peer):
+    """One whose tasks are in PostgreSQL; before it starts the server has looked at them, as it would before long."""
+
+    def fill(self, environment: dict[str, str]) -> None:
+        """Publish, then let the server vacuum and count."""
+        super().fill(environment)
+        with psycopg.connect(environment["URL"], autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+
+
+US = SqlPeer(OURS.name, OURS.packages, OURS.worker)
+PROCRASTINATE = SqlPeer(
     "procrastinate", ("procrastinate",), ("procrastinate", "-a", "with_procrastinate.app", "worker", "-c", "100")
 )
-PGQUEUER = Peer("pgqueuer", ("pgqueuer[asyncpg,cli]", "uvloop"), ("python", "with_pgqueuer.py"))
+PGQUEUER = SqlPeer("pgqueuer", ("pgqueuer[asyncpg,cli]", "uvloop"), ("python", "with_pgqueuer.py"))
 CELERY = next(peer for peer in PYTHON if peer.name == "celery")
 REACHES = {"procrastinate": ">= 5", "pgqueuer": ">= 5", "celery": ">= 1"}
 
@@ -52,11 +66,14 @@ def main(server: str, tasks: int, rounds: int) -> None:
     """Print ours against each."""
     database: Any = Database(server)
     redis = Place()
-    peers = [PROCRASTINATE, PGQUEUER, CELERY]
+    peers: list[Peer] = [PROCRASTINATE, PGQUEUER, CELERY]
     print(", ".join(f"{peer.name} {peer.version()}" for peer in peers), flush=True)
-    sides = [lambda: OURS.working(database, tasks)]
-    sides += [lambda p=peer: p.working(database, tasks // 10) for peer in peers[:2]]  # type: ignore[misc]
-    sides.append(lambda: CELERY.working(redis, tasks // 10))
+    sides = [
+        lambda: US.working(database, tasks),
+        lambda: PROCRASTINATE.working(database, tasks // 20),
+        lambda: PGQUEUER.working(database, tasks),
+        lambda: CELERY.working(redis, tasks // 10),
+    ]
     ours, *others = alternate(sides, rounds)
     for peer, theirs in zip(peers, others, strict=True):
         name = f"{server}: worker, no-op: ours / {peer.name}"

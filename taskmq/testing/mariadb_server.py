@@ -85,10 +85,12 @@ class MariadbServer:
         self._connect().close()
         return True
 
-    def _connect(self) -> Any:
+    def _connect(self, database: str | None = None) -> Any:
         import pymysql
 
-        return pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, charset="utf8mb4")
+        return pymysql.connect(
+            unix_socket=self.socket, user="root", charset="utf8mb4", database=database, autocommit=True
+        )
 
     def restart(self, *, crash: bool = False) -> None:
         """Stop it, with or without a word to its sessions, and start it again."""
@@ -147,9 +149,13 @@ class MariadbServer:
             connection.commit()
             cursor.execute(f"ALTER TABLE {database}.taskmq_seqs AUTO_INCREMENT=1")
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def numbers(self, count: int) -> str:
+        """A table ``s`` with the numbers ``n`` from 1."""
+        return f"(SELECT seq AS n FROM seq_1_to_{count}) s"
+
+    def execute(self, statement: str, place: str | None = None) -> list[tuple[Any, ...]]:
         """Run a statement as root; its rows, if it has any."""
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
+        with closing(self._connect(place)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 

@@ -231,11 +231,15 @@ class PostgresServer:
                 connection.execute(f"DELETE FROM {name}")
             connection.execute("SELECT setval('taskmq_seq', 1, false)")
 
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+    def numbers(self, count: int) -> str:
+        """A table ``s`` with the numbers ``n`` from 1."""
+        return f"generate_series(1, {count}) AS s(n)"
+
+    def execute(self, statement: str, place: str = "public") -> list[tuple[Any, ...]]:
         """Run a statement as the superuser; its rows, if it has any."""
         import psycopg
 
-        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+        with psycopg.connect(self.dsn(), autocommit=True, options=f"-csearch_path={place}") as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 

@@ -1,13 +1,20 @@
-"""PostgreSQL as behind a pooler in transaction mode – nothing prepared, nothing heard – keeps its promises."""
+"""PostgreSQL behind a real pgbouncer in transaction mode – nothing prepared, nothing heard – keeps its promises."""
 
-from functools import partial
+from __future__ import annotations
 
+from pathlib import Path
+
+from taskmq.testing.clock import FakeClock
 from taskmq.testing.conformance import conformance
-from tests.stores import STORES
+from taskmq.testing.pgbouncer import pgbouncer
+from taskmq.transport.base import Store
+from taskmq.transport.registry import open_store
 
-globals().update(
-    conformance(
-        partial(STORES["postgresql"], prepared="off"),
-        supports=("publish", "order", "turns", "settle", "leases", "limits", "watch", "processes"),
-    )
-)
+
+def _opened(clock: FakeClock, place: Path) -> Store:
+    pooler = pgbouncer()
+    return open_store(pooler.url(pooler.server.place(str(place)), prepared="off"), clock=clock)
+
+
+FAMILIES = ("publish", "order", "turns", "settle", "leases", "limits", "watch", "processes")
+globals().update(conformance(_opened, supports=FAMILIES))

@@ -37,13 +37,15 @@ def churn(
     held: Sequence[Delivery] = (),
     batch: int = 10,
     partition: str | None = None,
+    keys: str | None = None,
 ) -> None:
-    """Every verb of the hot path on a queue; ``held`` is settled first. Each round's partitions are new ones."""
+    """Every verb of the hot path on a queue; ``held`` is settled first. Each round's partitions and keys are new."""
     if held:
         acknowledge(store, held)
     for number in range(rounds):
         acknowledge(store, claim(store, batch, queue))
-        publish_all(store, *(message(queue, partition and f"{partition}{number}-{n}") for n in range(batch)))
+        places = [f"{number}-{n}" for n in range(batch)]
+        publish_all(store, *(message(queue, partition and partition + at, key=keys and keys + at) for at in places))
 
 
 def claim(store: Store, n: int = 10, queue: str = "q") -> list[Delivery]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ def until(done: Callable[[], Any], what: str) -> None:
 class Side(Protocol):
     """A server, and how one does to it what tests want."""
 
+    server: Any
     session: type[Any]
     deadlock: Exception
     cut: Exception
@@ -119,11 +120,7 @@ class Postgres:
         return "nothing_here"
 
     def execute(self, statement: str, place: str | None = None) -> list[tuple[Any, ...]]:
-        with psycopg.connect(
-            self.server.dsn(), autocommit=True, options=f"-csearch_path={place or 'public'}"
-        ) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+        return self.server.execute(statement, place or "public")
 
     def connect(self, place: str) -> Any:
         connection = psycopg.connect(self.server.dsn(), options=f"-csearch_path={place}")
@@ -195,16 +192,11 @@ class Mariadb:
         return "nothing_here"
 
     def execute(self, statement: str, place: str | None = None) -> list[tuple[Any, ...]]:
-        with closing(self._connect(place, autocommit=True)) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-    def _connect(self, place: str | None, **more: Any) -> Any:
-        words = {"unix_socket": self.server.socket, "user": "root", "charset": "utf8mb4"}
-        return pymysql.connect(**words, database=place, **more)
+        return self.server.execute(statement, place)
 
     def connect(self, place: str) -> Any:
-        return _Executing(self._connect(place))
+        words = {"unix_socket": self.server.socket, "user": "root", "charset": "utf8mb4"}
+        return _Executing(pymysql.connect(**words, database=place))
 
     def _user(self, rights: str, place: str) -> str:
         name = f"user_{uuid.uuid4().hex[:8]}"

@@ -28,17 +28,18 @@ def server() -> MariadbServer:
 
 
 @pytest.fixture(params=[ODD, "ORACLE", "MSSQL", ""], ids=["odd", "oracle", "mssql", "none"])
-def mode(request: pytest.FixtureRequest, server: MariadbServer) -> Iterator[str]:
-    """The server's sql_mode for everybody who does not set one."""
+def odd(request: pytest.FixtureRequest, server: MariadbServer) -> Iterator[str]:
+    """A database on a server that has given everybody who does not set one this sql_mode."""
+    database = server.place(uuid.uuid4().hex)
     ((before,),) = server.execute("SELECT @@GLOBAL.sql_mode")
     server.execute(f"SET GLOBAL sql_mode='{request.param}'")
-    yield request.param
+    yield database
     server.execute(f"SET GLOBAL sql_mode='{before}'")
 
 
-def test_an_odd_sql_mode_changes_nothing(server: MariadbServer, mode: str) -> None:
+def test_an_odd_sql_mode_changes_nothing(server: MariadbServer, odd: str) -> None:
     """Quotes, backslashes and empty strings mean what they mean to us."""
-    store = open_store(server.url(server.place(uuid.uuid4().hex)))
+    store = open_store(server.url(odd))
     store.publish(Publish(messages=[message(partition=word, key=word) for word in WORDS]))
     assert [info.code for info in store.partitions("q")] == sorted(WORDS, key=str.encode)
     assert {delivery.partition for delivery in claim(store, 10)} == set(WORDS)
@@ -47,11 +48,10 @@ def test_an_odd_sql_mode_changes_nothing(server: MariadbServer, mode: str) -> No
     store.close()
 
 
-def test_an_odd_sql_mode_of_a_users_transaction_is_put_aside(server: MariadbServer, mode: str) -> None:
+def test_an_odd_sql_mode_of_a_users_transaction_is_put_aside(server: MariadbServer, odd: str) -> None:
     """And is there again afterwards, also when the publish was refused."""
-    database = server.place(uuid.uuid4().hex)
-    words = {"unix_socket": server.socket, "user": "root", "database": database, "charset": "utf8mb4"}
-    with closing(App(Config(url=server.url(database)))) as app, closing(pymysql.connect(**words)) as connection:
+    words = {"unix_socket": server.socket, "user": "root", "database": odd, "charset": "utf8mb4"}
+    with closing(App(Config(url=server.url(odd)))) as app, closing(pymysql.connect(**words)) as connection:
         send = app.ref("h", queue="q")
         for word in WORDS:
             send.using(connection=connection, partition=word, key=word).enqueue()

@@ -34,22 +34,29 @@ def open_engine(url: str) -> Engine:
             return _open_sqlite(url)
         connect = _postgresql(url) if parts.scheme == "postgresql" else _mysql(url)
         return create_engine(
-            f"{_DIALECTS[parts.scheme]}://", creator=connect, isolation_level="READ COMMITTED", pool_pre_ping=True,
-            pool_size=8, max_overflow=8, pool_timeout=10,
-        )  # fmt: skip
+            f"{_DIALECTS[parts.scheme]}://",
+            creator=connect,
+            isolation_level="READ COMMITTED",
+            pool_pre_ping=True,
+            pool_size=8,
+            max_overflow=8,
+            pool_timeout=10,
+        )
     except (ArgumentError, ModuleNotFoundError) as error:
         raise ConfigError(f"{without_secrets(url)!r} cannot be used: {error}") from error
 
 
 def _postgresql(url: str) -> Callable[[], Any]:
     """Connections as the store opens them: it knows which of the URL's options are the driver's."""
+    import psycopg
+
     from taskmq.transport.sql.postgresql.connection import plain_connection
     from taskmq.transport.sql.postgresql.settings import Settings
 
     settings = Settings(url)
 
     def connect() -> Any:
-        connection = plain_connection(settings)
+        connection = plain_connection(settings, psycopg.Connection)
         connection.autocommit = False
         return connection
 

@@ -19,7 +19,7 @@ from taskmq.policy.claim import UNPARTITIONED
 from taskmq.policy.limits import LOOK
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RETRYING, COUNT_SCHEDULED, PARKED, READY
+from taskmq.transport.sql.codes import COUNT_READY, COUNT_RETRYING, COUNT_SCHEDULED, PARKED, READY
 from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.limits import LimitBook
 from taskmq.transport.sql.rows import CountRow, DueTask, Entry, FlowRow, QueueRow, TaskRow
@@ -30,16 +30,21 @@ _SOME_HEAD: Key = (0, 0, 0, 0)
 
 @contextmanager
 def open_books(
-    session: Session, names: Iterable[str], now: int, limit: int = BATCH, look: int = 0
+    session: Session,
+    names: Iterable[str],
+    now: int,
+    limit: int | None = None,
+    look: int = 0,
+    seqs: Sequence[int] = (),
 ) -> Iterator[dict[str, Book]]:
-    """Lock these queues and promote up to ``limit`` of what is due in each; at the end, write what changed.
+    """Lock these queues and promote up to ``limit`` (None: a batch) of what is due in each; at the end, write.
 
-    ``look``: so many heads of their lines will be read.
+    ``look``: so many heads of their lines will be read; ``seqs``: tasks that will be settled.
     """
     limits = LimitBook(session)
-    books = {row.name: Book(session, row, limits) for row in session.lock_queues(sorted(set(names)), look)}
+    books = {row.name: Book(session, row, limits) for row in session.lock_queues(sorted(set(names)), look, seqs)}
     for book in books.values():
-        book.promoted = book.promote(now, limit)
+        book.promoted = book.promote(now, limit or session.batch)
     yield books
     for book in books.values():
         book.flush()

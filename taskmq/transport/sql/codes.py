@@ -29,5 +29,6 @@ def reservation_of(now: int) -> int:
     return -now
 
 
-BATCH = 100
-"""Most tasks that one verb promotes, reaps or expires in a queue (on SQLite more holds the writer too long)."""
+BATCH, SHARED_BATCH = 100, 500
+"""Most tasks that one verb promotes, reaps or expires in a queue: on SQLite more holds the writer too long; where many
+write at the same time a batch is dearer to begin."""

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from taskmq.clock import Clock
 from taskmq.policy.order import Key
 from taskmq.queue import Limit, QueueConfig
-from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats, Reserve
+from taskmq.transport.base import Capabilities, Find, Finding, LimitInfo, PartitionInfo, QueueStats
 from taskmq.transport.serving import Keyed
 from taskmq.transport.sql.rows import (
     ClaimedTask,
@@ -32,8 +32,6 @@ from taskmq.transport.sql.rows import (
     NewTask,
     ParkedRow,
     Place,
-    PlainClaim,
-    PlainSuccess,
     QueueRow,
     Record,
     Renewal,
@@ -42,50 +40,17 @@ from taskmq.transport.sql.rows import (
     TaskRow,
     TaskUpdate,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 
 T = TypeVar("T")
-Promise = Callable[[], T]
-"""An answer that nothing more is decided on, to be taken once the transaction has ended: so it costs no exchange."""
-
-
-class Unlocked(Protocol):
-    """The part of a transaction that meets nobody: see publish.py."""
-
-    def look_at_queues(self, names: Sequence[str], ids: Sequence[str]) -> tuple[list[QueueRow], set[str]]:
-        """Read queues without locking them, and which of these task ids are known.
-
-        Nobody deletes the queues before the end of the transaction.
-        """
-        ...
-
-    def append_tasks(self, rows: Sequence[NewTask]) -> None:
-        """Store new tasks that get their seq now, whatever is in the rows."""
-        ...
-
-    def add_deltas(self, rows: Sequence[CountRow]) -> None:
-        """Add to the counts of queues that are not locked; meets nobody."""
-        ...
-
-
-class Short(Protocol):
-    """Statements that decide by themselves: see short.py."""
-
-    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
-        """Move those of these tasks that are plain, running and of this epoch to the history; gives their seqs.
-
-        The queue need not be locked.
-        """
-        ...
-
-    def claim_plain(self, claim: Reserve, batch: int, now: int) -> Promise[PlainClaim | None]:
-        """Claim from a queue that is locked, if it is plain and nothing is due in it; else nothing has changed."""
-        ...
 
 
 class Session(Protocol):
     """One transaction: the engine's statements by name. Lists may be empty; then nothing is sent."""
 
     namespace: str
+    batch: int
+    """Most tasks that one verb promotes, reaps or expires in a queue."""
     shared: bool
     """Whether other transactions write at the same time; where they cannot, the transaction is the lock."""
     unlocked: Unlocked | None
@@ -95,10 +60,11 @@ class Session(Protocol):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         """Lock these queues, in id order, creating those that are new.
 
-        ``look``: so many heads of their lines are about to be read; an engine may bring them in the same exchange.
+        ``look``: so many heads of their lines are about to be read, and ``seqs`` are the tasks that are about to be
+        asked for with a lock; an engine may bring them in the same exchange.
         """
         ...
 
@@ -359,8 +325,8 @@ class Session(Protocol):
         """Delete these ended tasks; returns those that this transaction deleted."""
         ...
 
-    def delete_old_keys(self, now: int, limit: int) -> None:
-        """Delete keys whose own time is over."""
+    def delete_old_keys(self, now: int, limit: int) -> int:
+        """Delete keys whose own time is over; how many."""
         ...
 
     def delete_old_workers(self, now: int) -> None:
@@ -433,6 +399,11 @@ class Engine(Protocol):
     """The store's clock."""
 
     @property
+    def batch(self) -> int:
+        """That of its sessions."""
+        ...
+
+    @property
     def short(self) -> bool:
         """Whether its sessions know the short way."""
         ...
@@ -457,7 +428,10 @@ class Engine(Protocol):
         ...
 
     def signal(self, queues: Iterable[str] | None = None) -> None:
-        """Say that this process has committed what may make tasks of these queues (None: of any) claimable."""
+        """Say that this process has committed what may make tasks of these queues (None: of any) claimable.
+
+        No queues: tasks have ended, which makes none claimable.
+        """
         ...
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:

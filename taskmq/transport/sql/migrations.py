@@ -22,7 +22,7 @@ be needed in every installation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,7 +38,10 @@ PAGE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Fill:
-    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values are above ``start``."""
+    """``UPDATE table SET assignments WHERE missing``, along ``key``, whose values ascend from above ``start``.
+
+    What old workers add meanwhile must get its value from a default, a trigger or the reader.
+    """
 
     table: str
     assignments: str
@@ -46,15 +49,21 @@ class Fill:
     key: str = "seq"
     start: int | str = 0
 
-    def last(self, after: int | str) -> str:
-        """Asks for the last key of the page behind ``after``; NULL: there is none."""
-        page = f"SELECT {self.key} AS k FROM {self.table} WHERE {self.key}>{_literal(after)} ORDER BY {self.key}"
-        return f"SELECT max(k) FROM ({page} LIMIT {PAGE}) page"
+    def pages(self, ask: Callable[[str], Any]) -> Iterator[str]:
+        """Conditions, each of a page of rows that are to be filled in. ``ask``: the first value of a question.
 
-    def update(self, after: int | str, last: int | str) -> str:
-        """Fills in that page."""
-        page = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)}"
-        return f"UPDATE {self.table} SET {self.assignments} WHERE {page} AND {self.missing}"
+        What comes into the table meanwhile is left out, else this would never end.
+        """
+        after: int | str = self.start
+        end = ask(f"SELECT max({self.key}) FROM {self.table}")
+        while end is not None:
+            rows = f"{self.key}>{_literal(after)} AND {self.key}<={_literal(end)}"
+            page = f"SELECT {self.key} AS k FROM {self.table} WHERE {rows} ORDER BY {self.key} LIMIT {PAGE}"
+            last = ask(f"SELECT max(k) FROM ({page}) page")
+            if last is None:
+                return
+            yield f"{self.key}>{_literal(after)} AND {self.key}<={_literal(last)} AND {self.missing}"
+            after = last
 
 
 def _literal(value: int | str) -> str:
@@ -103,8 +112,8 @@ class Hands(Protocol):
         """Run these in one transaction, patiently."""
         ...
 
-    def ask(self, statement: str) -> Any:
-        """The first value of a question."""
+    def fill(self, fill: Fill) -> None:
+        """Fill in page by page, a transaction each."""
         ...
 
     def alone(self, statement: str) -> None:
@@ -148,17 +157,11 @@ class Migrator:
             if step.statements:
                 self._hands.together(step.statements)
             for fill in step.fills:
-                self._fill(fill)
+                self._hands.fill(fill)
             for statement in step.alone:
                 self._hands.alone(statement)
             self._hands.together([_replace_version(step.version)])
         return done
-
-    def _fill(self, fill: Fill) -> None:
-        after = fill.start
-        while (last := self._hands.ask(fill.last(after))) is not None:
-            self._hands.together([fill.update(after, last)])
-            after = last
 
     def down(self, force: bool = False) -> str:
         """Undo the last step; without one, remove the schema, with ``force`` even if there are unfinished tasks."""

@@ -28,8 +28,9 @@ from taskmq.transport.sql.codes import (
     KEY_WITH_TTL,
     READY,
 )
-from taskmq.transport.sql.engine import Session, Unlocked
-from taskmq.transport.sql.rows import CountRow, KeyRow, NewTask, Place, QueueRow
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.rows import CountRow, KeyRow, NewTask, Place, PlainTask, QueueRow
+from taskmq.transport.sql.ways import Unlocked
 
 
 def publish(session: Session, messages: Sequence[Message], now: int) -> list[Receipt]:
@@ -69,6 +70,35 @@ def _is_plain(row: QueueRow, now: int) -> bool:
         and (row.flows == 0 or bool(row.ulive))
         and (row.due_at is None or row.due_at > now)
         and (row.unblock_at is None or row.unblock_at > now)
+    )
+
+
+def plain_tasks(messages: Sequence[Message], now: int) -> list[PlainTask] | None:
+    """The messages as plain tasks; None if one of them is none, or comes twice."""
+    if any(map(_needs_lock, messages)) or len({message.id for message in messages}) < len(messages):
+        return None
+    return [_plain_task(message, now) for message in messages]
+
+
+def _plain_task(message: Message, now: int) -> PlainTask:
+    partition = message.partition
+    deadline = message.deadline.at(now) if message.deadline else None
+    return PlainTask(
+        message.id,
+        message.queue,
+        message.handler,
+        message.version or "",
+        message.priority,
+        max(now, message.run_after.at(now)) if message.run_after else now,
+        message.max_attempts,
+        message.body.decode(),
+        partition.code if partition else None,
+        partition.weight if partition else None,
+        partition.max_running if partition else None,
+        _earlier(message.expires.at(now) if message.expires else None, deadline),
+        deadline,
+        message.retention,
+        msgspec.json.encode(message.tags).decode() if message.tags else None,
     )
 
 

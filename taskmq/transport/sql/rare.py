@@ -145,8 +145,8 @@ class Rare(ParkedLines):
             self._tell(DELETE_RECORDS, ids=[record.id for record in records])
         return records
 
-    def delete_old_keys(self, now: int, limit: int) -> None:
-        self._tell(self.delete_keys, now=now, limit=limit)
+    def delete_old_keys(self, now: int, limit: int) -> int:
+        return self._count(self.delete_keys, now=now, limit=limit)
 
     def delete_old_workers(self, now: int) -> None:
         self._tell(DELETE_WORKERS, now=now)

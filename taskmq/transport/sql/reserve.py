@@ -24,27 +24,29 @@ from taskmq.policy.order import Key, priority_of
 from taskmq.transport.base import Reserve, Reserved
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import Book
-from taskmq.transport.sql.codes import BATCH, COUNT_READY, COUNT_RUNNING, PARKED, reservation_of
+from taskmq.transport.sql.codes import COUNT_READY, COUNT_RUNNING, PARKED, reservation_of
 from taskmq.transport.sql.configs import stored_rate
-from taskmq.transport.sql.engine import Promise, Session
+from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.gate import SqlGate
 from taskmq.transport.sql.rows import ClaimedTask, FlowRow, QueueRow
+from taskmq.transport.sql.ways import Promise
 
 
 def reserve(session: Session, params: Reserve, opened: dict[str, Book], now: int) -> Promise[Reserved]:
     """Claim the next tasks of queues whose books are open; first reaps and expires a batch each."""
     books = [opened[name] for name in dict.fromkeys(params.queues)]
-    more = any(book.promoted >= BATCH for book in books)
+    batch = session.batch
+    more = any(book.promoted >= batch for book in books)
     for book in books:
         if book.row.lease_end is not None and book.row.lease_end <= now:
-            more |= leases.reap(session, book, now, BATCH) >= BATCH
+            more |= leases.reap(session, book, now, batch) >= batch
         late = book.row.expire_at is not None and book.row.expire_at <= now
-        if late and leases.expire(session, book, now, BATCH) >= BATCH:
+        if late and leases.expire(session, book, now, batch) >= batch:
             return lambda: Reserved(deliveries=[], more=True)
     for book in books:
         book.look_for_missed()
     for book in books:
-        more |= leases.return_parked(session, book, BATCH) >= BATCH
+        more |= leases.return_parked(session, book, batch) >= batch
     parking = Parking()
     candidates = [
         _candidate(session, book, SqlGate(book, params, parking), params.limit, now)

@@ -10,14 +10,14 @@ from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.rows import CountRow, Record
 
 
-def delete_old(session: Session, now: int, limit: int) -> int:
-    """Delete what has been kept long enough, ``limit`` of each kind; how many records there were."""
+def delete_old(session: Session, now: int, limit: int) -> tuple[int, bool]:
+    """Delete what has been kept long enough, ``limit`` of each kind; how many records, and whether there is more."""
     records = session.take_old_records(now, limit)
     forget(session, records)
-    session.delete_old_keys(now, limit)
+    keys = session.delete_old_keys(now, limit)
     session.delete_old_workers(now)
     session.fold_deltas(limit)
-    return len(records)
+    return len(records), max(len(records), keys) >= limit
 
 
 def forget(session: Session, records: Sequence[Record]) -> None:

@@ -309,6 +309,26 @@ class NewTask(msgspec.Struct, omit_defaults=True):
     tags: str | None = None
 
 
+class PlainTask(msgspec.Struct, omit_defaults=True):
+    """A plain task to be inserted: names, where NewTask has what its queue's row says of them."""
+
+    id: str
+    queue: str
+    handler: str
+    version: str
+    priority: int
+    available_at: int
+    max_attempts: int
+    body: str
+    code: str | None = None
+    pweight: int | None = None
+    pmax: int | None = None
+    expires_at: int | None = None
+    deadline_at: int | None = None
+    retention: int | None = None
+    tags: str | None = None
+
+
 RARELY_SET = NewTask.__struct_fields__.index("pmax")
 """From here on, columns of NewTask that most tasks leave at their defaults."""
 

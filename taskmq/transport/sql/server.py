@@ -21,6 +21,7 @@ from taskmq.clock import Clock
 from taskmq.errors import OutcomeUnknown, TaskMQError, TransportError
 from taskmq.transport.base import Capabilities
 from taskmq.transport.sql.clock import ServerClock
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.engine import Session
 from taskmq.transport.sql.fragments import UNFINISHED, claimable
 from taskmq.transport.sql.pool import Closable, Pool
@@ -59,6 +60,7 @@ class ServerEngine(ABC, Generic[C]):
 
     name: str
     capabilities = Capabilities(durable=True, shared=True)
+    batch: ClassVar[int] = SHARED_BATCH
     short: ClassVar[bool] = False
     words: ClassVar[Words]
     next_due: ClassVar[str]

@@ -1,10 +1,11 @@
-"""The short way: successes of plain tasks, and a claim from one plain queue, in one exchange.
+"""The short way: publishes and successes of plain tasks, and a claim from one plain queue, in one exchange.
 
-A plain task has no partition, no concurrency limit and no idempotency key; nobody waits for its end. So its success is
-one statement without the queue's lock: it finds the task by its epoch, takes it away, and counts it as one that runs no
-more. A plain queue knows no partition, limit or rate; alone in a claim, its line is the answer, and where nothing is
-due in it the claim is one statement behind the lock of its row. The queue stays locked for no longer than the server
-needs, and fifty claimers of one queue wait for each other's statements, not for each other's processes.
+A plain task has no partition, no concurrency limit and no idempotency key; nobody waits for its end. So its publish is
+one statement, which looks at its queue itself (publish.py says what for). Its success is one without the queue's lock:
+it finds the task by its epoch, takes it away, and counts it as one that runs no more. A plain queue knows no partition,
+limit or rate; alone in a claim, its line is the answer, and where nothing is due in it the claim is one statement
+behind the lock of its row. The queue stays locked for no longer than the server needs, and fifty claimers of one queue
+wait for each other's statements, not for each other's processes.
 
 Exact all the same: the lock is a statement of its own, so what the next one reads is the truth (postgresql/session.py);
 ``max_running`` counts what runs by then; of one candidate ``served`` grows by what was taken, without a clamp. Whoever
@@ -12,25 +13,29 @@ takes tasks out of workers' hands – a reaper, a locked settle – locks their 
 is either before it or too late.
 
 What does not fit is left for the long way (settle.py, reserve.py), in a transaction that follows. A queue that has
-refused is not asked again for a moment.
+refused again and again is not asked for a moment.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from taskmq.message import DEFAULT_RETENTION_OK, Delivery
+from taskmq.message import DEFAULT_RETENTION_OK, Delivery, Message
 from taskmq.outcome import Ack
 from taskmq.transport.base import Reserve, Reserved, Settlement
-from taskmq.transport.sql.engine import Promise, Session
+from taskmq.transport.sql.engine import Session
+from taskmq.transport.sql.publish import plain_tasks
 from taskmq.transport.sql.reserve import delivery
 from taskmq.transport.sql.rows import PlainClaim, PlainSuccess
+from taskmq.transport.sql.ways import Promise
 
 REFUSED = 0.25
-"""Seconds before a queue that was not plain is asked again."""
+"""Seconds before a queue is asked again that has refused twice within that time."""
 
+Write = Callable[[Callable[[Session], Promise[bool]]], Promise[bool]]
+"""``Engine.write``."""
 Done = tuple[list[bool], Reserved | None]
 """Which settlements were carried out, and what was claimed; None: the claim is left for the long way."""
 
@@ -40,6 +45,23 @@ class ShortWay:
 
     def __init__(self) -> None:
         self._refused: dict[str, float] = {}
+        """Until when not to ask; a queue's name stands for claims from it."""
+
+    def publish(self, write: Write, messages: Sequence[Message], now: int) -> bool:
+        """Store plain tasks; False, and nothing is stored, where that cannot be done."""
+        asked = [f"publish {name}" for name in {message.queue for message in messages}]
+        tasks = None if any(map(self._is_refused, asked)) else plain_tasks(messages, now)
+        if tasks is None:
+            return False
+
+        def store(session: Session) -> Promise[bool]:
+            assert session.short is not None
+            return session.short.publish_plain(tasks, now)
+
+        stored = write(store)()
+        if not stored:
+            self._refuse(asked)
+        return stored
 
     def fits(self, items: Sequence[Settlement], claim: Reserve | None) -> bool:
         """Whether it is worth trying with all of this."""
@@ -47,7 +69,7 @@ class ShortWay:
             any_task = claim.handlers is None and claim.keys and not claim.reservation
             if not any_task or len(claim.queues) != 1 or claim.limit < 1:
                 return False
-            if self._refused and self._refused.get(claim.queues[0], 0.0) > time.monotonic():
+            if self._is_refused(claim.queues[0]):
                 return False
         return all(_is_plain(item) for item in items)
 
@@ -57,7 +79,8 @@ class ShortWay:
         assert short is not None
         if claim is not None:
             session.lock_later(claim.queues)
-        acked = short.succeed_plain([_success(item, now) for item in items], now, DEFAULT_RETENTION_OK)
+        queues = {item.delivery.queue for item in items}
+        acked = short.succeed_plain([_success(item, now) for item in items], queues, now, DEFAULT_RETENTION_OK)
         claimed = None if claim is None else short.claim_plain(claim, random.getrandbits(62), now)
 
         def done() -> Done:
@@ -72,11 +95,21 @@ class ShortWay:
 
         return done
 
+    def _is_refused(self, what: str) -> bool:
+        return bool(self._refused) and self._refused.get(what, 0.0) > time.monotonic()
+
+    def _refuse(self, what: Sequence[str]) -> None:
+        """Note a refusal; one alone may be a queue's first task, or something that was due just then."""
+        now = time.monotonic()
+        noted = {asked: end for asked, end in self._refused.items() if end > now - REFUSED}
+        for asked in what:
+            noted[asked] = now + REFUSED if asked in noted else now
+        self._refused = noted
+
     def _reserved(self, claim: Reserve, claimed: PlainClaim | None, now: int) -> Reserved | None:
         name = claim.queues[0]
         if claimed is None:
-            self._refused = {queue: end for queue, end in self._refused.items() if end > time.monotonic()}
-            self._refused[name] = time.monotonic() + REFUSED
+            self._refuse([name])
             return None
         lease = claimed.lease_us or claim.lease
         deliveries = [delivery(task, name, bool(claimed.aging_us), now + lease, lease) for task in claimed.tasks]

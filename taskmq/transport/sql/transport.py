@@ -31,8 +31,7 @@ from taskmq.transport.group import Call, Group
 from taskmq.transport.settings import config_drift
 from taskmq.transport.sql import leases
 from taskmq.transport.sql.book import open_books
-from taskmq.transport.sql.codes import BATCH
-from taskmq.transport.sql.engine import Engine, Promise, Session
+from taskmq.transport.sql.engine import Engine, Session
 from taskmq.transport.sql.inspect import SqlInspect
 from taskmq.transport.sql.publish import publish
 from taskmq.transport.sql.reserve import reserve
@@ -40,6 +39,7 @@ from taskmq.transport.sql.retention import delete_old
 from taskmq.transport.sql.serving import SqlServing
 from taskmq.transport.sql.settle import settle
 from taskmq.transport.sql.short import ShortWay
+from taskmq.transport.sql.ways import Promise
 
 
 def _nothing() -> Reserved:
@@ -87,6 +87,8 @@ class SqlTransport(SqlServing, SqlInspect):
             return publish(session, messages, self._clock.now())
 
         try:
+            if self._engine.short and self._short.publish(self._engine.write, messages, self._clock.now()):
+                return [Receipt(message.id, duplicate=False) for message in messages]
             return self._engine.write(work)
         except OutcomeUnknown as unknown:  # what is stored already is known by its id
             try:
@@ -117,10 +119,11 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def settle_and_reserve(self, settle: Settle, reserve: Reserve) -> tuple[list[bool], Reserved]:
         """Both in one transaction: one commit instead of two."""
-        answer = self._both(settle.items, reserve)
+        results, reserved = self._both(settle.items, reserve)
         if settle.items:
-            self._engine.signal(_queues(settle))
-        return answer
+            queues = _queues(settle)
+            self._engine.signal(queues if _leaves_some(settle, reserve, reserved, queues) else ())
+        return results, reserved
 
     def _both(self, items: Sequence[Settlement], claim: Reserve | None) -> tuple[list[bool], Reserved]:
         """Settle, then reserve: the short way, and what does not fit into it the long way."""
@@ -143,7 +146,8 @@ class SqlTransport(SqlServing, SqlInspect):
         now = self._clock.now()
         names = [item.delivery.queue for item in items]
         look = 0 if claim is None else claim.limit
-        with open_books(session, [*names, *(claim.queues if claim else ())], now, look=look) as books:
+        wanted = [*names, *(claim.queues if claim else ())]
+        with open_books(session, wanted, now, look=look, seqs=[item.delivery.token or 0 for item in items]) as books:
             results = settle(session, items, books, now) if items else []
             reserved = _nothing if claim is None else reserve(session, claim, books, now)
         return results, reserved
@@ -156,7 +160,7 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def maintain(self, params: Maintain) -> Maintained:
         """One bounded round over all queues."""
-        limit = params.limit or BATCH
+        limit = params.limit or self._engine.batch
         promoted = reaped = 0
         more = False
         due = self._engine.read(lambda queries: queries.due(self._clock.now()))
@@ -165,10 +169,11 @@ class SqlTransport(SqlServing, SqlInspect):
             promoted, reaped, more = promoted + done.promoted, reaped + done.reaped, more or done.more
         deleted = 0
         if due.records:
-            deleted = self._engine.write(lambda session: delete_old(session, self._clock.now(), limit))
+            deleted, left = self._engine.write(lambda session: delete_old(session, self._clock.now(), limit))
+            more |= left
         if promoted or reaped:
             self._engine.signal()
-        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more or deleted >= limit)
+        return Maintained(promoted=promoted, reaped=reaped, deleted=deleted, more=more)
 
     def wait(self, params: Wait) -> bool:
         """Block until a task of these queues can be claimed."""
@@ -221,6 +226,17 @@ class SqlTransport(SqlServing, SqlInspect):
     def close(self) -> None:
         """Close the database; a blocked ``wait`` returns."""
         self._engine.close()
+
+
+def _leaves_some(settled: Settle, claim: Reserve, reserved: Reserved, queues: set[str]) -> bool:
+    """Whether somebody else may find a task after these settlements, and a claim in the same transaction.
+
+    A settlement lets one more task start at most: a partition's next, one in a freed slot, itself. So a claim that took
+    as many, or all there were, has left nothing that was not there before.
+    """
+    took = len(reserved.deliveries)
+    takes_all = claim.handlers is None and claim.keys and queues.issubset(claim.queues)
+    return not takes_all or reserved.more or took == claim.limit < len(settled.items)
 
 
 def _queues(settlements: Settle) -> set[str]:

@@ -43,7 +43,7 @@ class Bells:
         self._wakes = 0
 
     def ring(self, queues: Iterable[str] | None = None) -> None:
-        """Wake whoever waits for one of these queues; None: everybody."""
+        """Wake whoever waits for one of these queues, or for a task's end; None: everybody."""
         wanted = None if queues is None else set(queues)
         for sleeper in tuple(self._sleepers):
             if wanted is None or sleeper.queues is None or not wanted.isdisjoint(sleeper.queues):

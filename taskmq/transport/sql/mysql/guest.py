@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from taskmq.errors import InvalidArgument
 from taskmq.transport.sql.mysql.drivers import MysqlCursor
-from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession, Sent
+from taskmq.transport.sql.mysql.packet import Sent
+from taskmq.transport.sql.mysql.session import LONG_SLOTS, MysqlSession
 from taskmq.transport.sql.mysql.settings import MODE, Settings
 
 _HARMLESS = frozenset((*MODE.split(","), "STRICT_TRANS_TABLES", "ONLY_FULL_GROUP_BY", "NO_AUTO_CREATE_USER", ""))

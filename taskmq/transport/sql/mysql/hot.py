@@ -10,10 +10,12 @@ hint, and a scan waits for rows that are none of its business, those of a user's
 
 from __future__ import annotations
 
+import msgspec
+
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
 from taskmq.transport.sql.mysql.words import COUNTS
-from taskmq.transport.sql.rows import ClaimedTask, DueTask, FlowValues, NewTask, TaskRow, TaskUpdate
+from taskmq.transport.sql.rows import RARELY_SET, ClaimedTask, DueTask, FlowValues, NewTask, TaskRow, TaskUpdate
 
 
 def _columns(*names: str, prefix: str = "") -> str:
@@ -44,6 +46,12 @@ SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, pause
   hold, lease_us, {first(TASK)}, {first(BLOCK)}, {first(LEASE)}, {first(EXPIRY)}, open_at
 FROM taskmq_queues q WHERE {_WANTED} ORDER BY queue_id
 """
+LOOK = f"""
+SELECT queue_id, name, aging_us, weight, served, v, j, utag, ulive, flows, paused, max_running, 0, max_queued, 0,
+  rate, level, level_at, limited, '[]', hold, lease_us, {first(TASK)}, {first(BLOCK)}, NULL, NULL, open_at
+FROM taskmq_queues q WHERE {_WANTED} ORDER BY queue_id
+"""
+"""For publishes without the lock: what they do not ask is left out, for a statement is planned each time."""
 HANDLERS = f"""
 SELECT h.queue_id, h.handler_id, h.name, h.version, h.keyed FROM taskmq_handlers h JOIN taskmq_queues q USING (queue_id)
 WHERE q.{_WANTED.replace("AND name", "AND q.name")} ORDER BY h.handler_id
@@ -106,6 +114,8 @@ OLD_SEQS = "DELETE s FROM {} STRAIGHT_JOIN taskmq_seqs s FORCE INDEX (PRIMARY) O
 SPARE_FLOW_ID = "SELECT greatest(coalesce((SELECT max(flow_id) FROM taskmq_flows), 0), 1<<61) + 1"
 NEW_NAMES = NewTask.__struct_fields__
 INSERT_TASKS = f"INSERT INTO taskmq_tasks({_columns(*NEW_NAMES)}) VALUES {{}}"
+INSERT_USUAL = f"INSERT INTO taskmq_tasks({_columns(*NEW_NAMES[:RARELY_SET])}) VALUES {{}}"
+DEFAULTS = tuple(field.default for field in msgspec.structs.fields(NewTask)[RARELY_SET:])
 KNOWN_IDS = """
 SELECT id FROM taskmq_tasks WHERE id IN %(ids)s UNION ALL SELECT id FROM taskmq_history WHERE id IN %(ids)s
 """

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 from taskmq.errors import TransportUnavailable
 from taskmq.transport.sql.codes import SCHEMA_VERSION
-from taskmq.transport.sql.migrations import LOCK, TRIES, Migrator, Plan
+from taskmq.transport.sql.migrations import LOCK, TRIES, Fill, Migrator, Plan
 from taskmq.transport.sql.mysql.connection import connect, is_mariadb
 from taskmq.transport.sql.mysql.drivers import MysqlConnection, MysqlCursor
 from taskmq.transport.sql.mysql.errors import CONFLICTS, map_errors, number
 from taskmq.transport.sql.mysql.settings import Settings
 
+_DEADLOCK = 1213
 _DONE = frozenset({1060, 1061, 1091, 1826, 3822})
 """There is such a column, index or constraint; there is none to be dropped."""
 
@@ -80,22 +82,28 @@ class MysqlHands:
                     return
                 if number(error) not in CONFLICTS:
                     raise
-            time.sleep(LOCK)
+                time.sleep(0 if number(error) == _DEADLOCK else LOCK)
         raise TransportUnavailable(
             f"a table was in use for {TRIES * 2 * LOCK:.0f} s: some transaction is open for long (taskmq doctor names "
             "it); try again, what has been done is not done twice"
         )
 
-    def ask(self, statement: str) -> Any:
-        """The first value of a question."""
+    def fill(self, fill: Fill) -> None:
+        """A deadlock is found at once here, and the statement is the one that is run again."""
         with self._cursor() as cursor:
-            cursor.execute(statement)
-            row = cursor.fetchone()
-            return row[0] if row else None
+            for rows in fill.pages(partial(_first_value, cursor)):
+                self._patiently(cursor, f"UPDATE {fill.table} SET {fill.assignments} WHERE {rows}")
 
     def unfinished(self) -> int:
         """How many tasks have not ended."""
-        return int(self.ask("SELECT count(*) FROM taskmq_tasks") or 0)
+        with self._cursor() as cursor:
+            return int(_first_value(cursor, "SELECT count(*) FROM taskmq_tasks"))
+
+
+def _first_value(cursor: MysqlCursor, statement: str) -> Any:
+    cursor.execute(statement)
+    row = cursor.fetchone()
+    return row[0] if row else None
 
 
 def open_migrator(url: str) -> Migrator:

@@ -17,13 +17,15 @@ from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.mysql import hot
 from taskmq.transport.sql.mysql.drivers import MysqlCursor, Parameters
+from taskmq.transport.sql.mysql.packet import Sent
 from taskmq.transport.sql.mysql.words import NEXT_DUE, WORDS, listed, numbers, records
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
+    RARELY_SET,
     ClaimedTask,
     CountRow,
     DueTask,
@@ -40,27 +42,15 @@ from taskmq.transport.sql.rows import (
     TaskUpdate,
     flow_values,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 LONG_SLOTS = range(SLOTS, 1 << 15)
+BLOCK = 1024
+"""Sequence numbers that one number of ``taskmq_seqs`` stands for: a row for each was a tenth of a publish of 100."""
 LIMITS = ""
 """The guard of all limits: a name that no queue has."""
-
-
-class Sent:
-    """A statement that is kept back; what it gave, once it has been sent."""
-
-    __slots__ = ("first_id", "rowcount", "rows", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def take(self, cursor: MysqlCursor) -> None:
-        """Keep the answer that the cursor has come to."""
-        self.rows: list[tuple[Any, ...]] = list(cursor.fetchall()) if cursor.description else []
-        self.rowcount = cursor.rowcount
-        self.first_id = int(cursor.lastrowid or 0)
 
 
 class MysqlSession(Rare):
@@ -73,6 +63,7 @@ class MysqlSession(Rare):
     also_of_namespace: ClassVar[tuple[str, ...]] = (
         "DELETE FROM taskmq_guards WHERE namespace=:namespace AND name<>''",
     )
+    batch = SHARED_BATCH
     shared = True
 
     def __init__(self, cursor: MysqlCursor, namespace: str, begin: Sequence[str]) -> None:
@@ -84,6 +75,10 @@ class MysqlSession(Rare):
         self.slots = range(SLOTS)
         self._cursor = cursor
         self._pending = [Sent(statement) for statement in begin]
+        self._foreseen: tuple[list[int], Sent] | None = None
+        """Tasks that were asked for in the packet of the lock."""
+        self._block: tuple[int, Sent] | None = None
+        """Sequence numbers that were asked for with the look at the queues."""
         self._limits_locked = False
 
     # ── exchanges ──
@@ -138,25 +133,26 @@ class MysqlSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         wanted = sorted(set(names))
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted}
-        rows = self._read_queues(parameters, hot.LOCK)
+        rows = self._read_queues(parameters, seqs)
         if len(rows) < len(wanted):
             known = {row.name for row in rows}
             for name in wanted:
                 if name not in known:
                     self._later(hot.NEW_GUARD, (self.namespace, name))
                     self._later(hot.NEW_QUEUE, (self.namespace, name))
-            rows = self._read_queues(parameters, hot.LOCK)
+            rows = self._read_queues(parameters, seqs)
         return rows
 
-    def _read_queues(self, parameters: Mapping[str, Any], *before: str) -> list[QueueRow]:
-        for statement in before:
-            self._later(statement, parameters)
+    def _read_queues(self, parameters: Mapping[str, Any], seqs: Sequence[int]) -> list[QueueRow]:
+        self._later(hot.LOCK, parameters)
+        tasks = self._later(hot.BY_SEQ.format(numbers(seqs)), (self.namespace,)) if seqs else None
         queues, handlers = self._later(hot.QUEUES, parameters), self._now(hot.HANDLERS, parameters)
+        self._foreseen = None if tasks is None else (list(seqs), tasks)
         return _queue_rows(queues.rows, handlers.rows)
 
     def lock_later(self, names: Sequence[str]) -> None:
@@ -183,7 +179,8 @@ class MysqlSession(Rare):
     def look_at_queues(self, names: Sequence[str], ids: Sequence[str]) -> tuple[list[QueueRow], set[str]]:
         parameters = {"namespace": self.namespace, "names": sorted(set(names)), "ids": list(ids)}
         self._later(hot.GUARD_SHARED, (self.namespace, parameters["names"]))
-        queues, handlers = self._later(hot.QUEUES, parameters), self._later(hot.HANDLERS, parameters)
+        queues, handlers = self._later(hot.LOOK, parameters), self._later(hot.HANDLERS, parameters)
+        self._block = self._new_block(len(ids))
         known = self._rows(hot.KNOWN_IDS, parameters)
         return _queue_rows(queues.rows, handlers.rows), {row[0] for row in known}
 
@@ -243,8 +240,12 @@ class MysqlSession(Rare):
         self._later(statement.format(table), [*before, *values])
 
     def _insert(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        one = f"({', '.join(['%s'] * len(rows[0]))})"
-        self._later(statement.format(", ".join([one] * len(rows))), [value for row in rows for value in row])
+        """Rows as VALUES; what is no text is written here, for the driver takes its time with each value."""
+        places, texts = [], []
+        for row in rows:
+            texts += [value for value in row if isinstance(value, str)]
+            places.append(", ".join([_place(value) for value in row]))
+        self._later(statement.format(f"({'), ('.join(places)})"), texts)
 
     # ── lines ──
 
@@ -268,17 +269,31 @@ class MysqlSession(Rare):
     def next_seqs(self, count: int) -> Sequence[int]:
         if not count:
             return ()
-        first = self._now(hot.NEW_SEQS.format(", ".join(["()"] * count))).first_id
-        seqs = range(first, first + count)
-        self._later(hot.OLD_SEQS.format(listed(seqs)))
-        return seqs
+        block, self._block = self._block, None
+        if block is None or count > block[0]:
+            block = self._new_block(count)
+            self.send()
+        first = block[1].first_id * BLOCK
+        return range(first, first + count)
+
+    def _new_block(self, count: int) -> tuple[int, Sent]:
+        """So many numbers, which the next exchange takes; the rows that stand for them are gone at once."""
+        blocks = -(-count // BLOCK)
+        taken = self._later(hot.NEW_SEQS.format(", ".join(["()"] * blocks)))
+        self._later(hot.OLD_SEQS.format(listed(f"LAST_INSERT_ID()+{place}" for place in range(blocks))))
+        return count, taken
 
     def spare_flow_id(self) -> int:
         return int(self._rows(hot.SPARE_FLOW_ID)[0][0])
 
     def insert_tasks(self, rows: Sequence[NewTask]) -> None:
         if rows:
-            self._insert(hot.INSERT_TASKS, [astuple(row) for row in rows])
+            whole = [astuple(row) for row in rows]
+            usual = [row[:RARELY_SET] for row in whole if row[RARELY_SET:] == hot.DEFAULTS]
+            if usual:
+                self._insert(hot.INSERT_USUAL, usual)
+            if len(usual) < len(whole):
+                self._insert(hot.INSERT_TASKS, [row for row in whole if row[RARELY_SET:] != hot.DEFAULTS])
 
     def known_ids(self, ids: Sequence[str]) -> set[str]:
         return {row[0] for row in self._rows(hot.KNOWN_IDS, {"ids": list(ids)})}
@@ -309,6 +324,9 @@ class MysqlSession(Rare):
         return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
     def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is not None and foreseen[0] == seqs:
+            return [TaskRow(*row) for row in foreseen[1].rows]
         return self._tasks(hot.BY_SEQ.format(numbers(seqs)), (self.namespace,)) if seqs else []
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:
@@ -400,6 +418,10 @@ class MysqlSession(Rare):
         scope = self._scope(name)
         self._later(hot.TAKE_LOCK, {"name": scope, "owner": owner, "until": now + ttl, "now": now})
         return self._rows(hot.HOLDER, (scope,)) == [(owner,)]
+
+
+def _place(value: Any) -> str:
+    return "%s" if isinstance(value, str) else "NULL" if value is None else str(value)
 
 
 def _queue_rows(queues: Sequence[tuple[Any, ...]], handlers: Sequence[tuple[Any, ...]]) -> list[QueueRow]:

@@ -26,6 +26,7 @@ from taskmq.transport.sql.transport import SqlTransport
 from taskmq.transport.sql.words import Words
 
 T = TypeVar("T")
+K = TypeVar("K", bound=psycopg.Connection[Any])
 
 LISTENED, POLLED = 1.0, 0.05
 """Seconds between an idle worker's looks: while the server passes notices on, and where it does not."""
@@ -66,9 +67,10 @@ class PgEngine(ServerEngine[Line]):
 
     def _connect(self) -> Line:
         options = {**PLANS, **SESSION} if self.settings.prepared else {}
-        connection = plain_connection(self.settings, options)
+        connection = plain_connection(self.settings, Line, options)
         connection.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one plan a statement
-        connection.prepare_threshold = 0 if self.settings.prepared else None
+        if self.settings.prepared:
+            connection.prepare_threshold = 0
         connection.exchanger = Exchanger(connection, self.settings.prepared)
         return connection
 
@@ -76,7 +78,9 @@ class PgEngine(ServerEngine[Line]):
         return PgSession(connection, self.namespace, self._begin)
 
     def _rows(self, connection: Line, statement: str, parameters: dict[str, Any]) -> Sequence[Sequence[Any]]:
-        return connection.execute(statement, parameters).fetchall()
+        sent = Sent(statement, parameters)
+        connection.exchanger.run([sent])
+        return sent.rows
 
     def _usable(self, connection: Line) -> bool:
         return not connection.closed and connection.info.transaction_status == _IDLE
@@ -122,7 +126,7 @@ class PgEngine(ServerEngine[Line]):
 
     def _notify(self, name: str, payload: str) -> None:
         with self._vital.connection() as connection:
-            connection.execute("SELECT pg_notify(%s, %s)", (name, payload))
+            connection.exchanger.run([Sent("SELECT pg_notify(%s, %s)", (name, payload))])
 
     def _pause(self) -> float:
         return LISTENED if self._listener is not None and self._listener.hears else POLLED
@@ -131,7 +135,9 @@ class PgEngine(ServerEngine[Line]):
         """Wake this process's waiters now and others' soon."""
         names = None if queues is None else list(queues)
         super().signal(names)
-        if self._herald is not None:
+        if self._herald is not None and names == []:
+            self._herald.tell_ended()
+        elif self._herald is not None:
             self._herald.tell(names)
 
     def wait(self, queues: Sequence[str], timeout: float, now: Callable[[], int]) -> bool:
@@ -165,7 +171,7 @@ class PgEngine(ServerEngine[Line]):
             return checkup(connection, self.settings, self.namespace)
 
 
-def plain_connection(settings: Settings, options: Mapping[str, str] | None = None) -> Line:
+def plain_connection(settings: Settings, kind: type[K], options: Mapping[str, str] | None = None) -> K:
     """A connection in autocommit as the URL describes it, with these settings of its session."""
     parameters: dict[str, Any] = dict(settings.parameters)
     parameters.setdefault("application_name", "taskmq")
@@ -175,7 +181,7 @@ def plain_connection(settings: Settings, options: Mapping[str, str] | None = Non
         more = " ".join(f"-c {name}={value}" for name, value in options.items())
         parameters["options"] = f"{parameters.get('options', '')} {more}".strip()
     try:
-        connection = Line.connect(**parameters, autocommit=True)
+        connection = kind.connect(**parameters, autocommit=True)
     except psycopg.Error as error:
         raise refused(error, settings.where) from error
     if not settings.prepared:
@@ -183,7 +189,7 @@ def plain_connection(settings: Settings, options: Mapping[str, str] | None = Non
     return connection
 
 
-def is_pooled(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+def is_pooled(connection: psycopg.Connection[Any]) -> bool:
     """Whether a pooler is in between: the server's session is not the one that was opened."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is not None and row[0] != connection.info.backend_pid

@@ -5,8 +5,9 @@ machine the server, woken by the first, takes the processor from the client betw
 took 0.35 ms of the client's processor, and 6 ms by the clock while others were at work. Kept in libpq's buffer until
 all are there, and their rows loaded by psycopg's loaders, the same five take 0.04 ms and 0.4 to 1 ms.
 
-Every statement is prepared when it first runs with these types of parameters, in the exchange that needs it; behind a
-pooler in transaction mode none is. All numbers are ``bigint``, whatever their size: one plan a statement.
+Every statement is prepared when it first runs with these types of parameters, in the exchange that needs it, up to some
+hundreds of them, for searches have many texts; behind a pooler in transaction mode none is. All numbers are ``bigint``,
+whatever their size: one plan a statement.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from psycopg.errors import error_from_result
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 Rows = list[tuple[Any, ...]]
+
+MOST = 400
+"""Statements that are prepared on a connection."""
 
 _Prepared = tuple[bytes, tuple[int, ...]]
 """A statement with the types of its parameters."""
@@ -156,16 +160,16 @@ class Exchanger:
             bound = [_bound(value) for value in values]
             types = tuple([kind for kind, _ in bound])
             texts = [value for _, value in bound]
-            if not self._prepared:
+            key = (text, types)
+            name = names.get(key) or fresh.get(key)
+            if name is None and self._prepared and self._made < MOST:
+                self._made += 1
+                name = fresh[key] = b"taskmq_%d" % self._made
+                line.send_prepare(name, text, types)
+                expected.append((sent, key))
+            if name is None:
                 line.send_query_params(text, texts, types)
             else:
-                key = (text, types)
-                name = names.get(key) or fresh.get(key)
-                if name is None:
-                    self._made += 1
-                    name = fresh[key] = b"taskmq_%d" % self._made
-                    line.send_prepare(name, text, types)
-                    expected.append((sent, key))
                 line.send_query_prepared(name, texts)
             expected.append((sent, None))
         line.pipeline_sync()

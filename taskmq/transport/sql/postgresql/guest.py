@@ -56,6 +56,7 @@ class GuestSession(PgSession):
 
     def __init__(self, cursor: Cursor, namespace: str) -> None:
         super().__init__(cursor.connection, namespace, ())
+        self.unlocked = self
         self.slots = LONG_SLOTS
         self._cursor = cursor
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_READY, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
+from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
 from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
 from taskmq.transport.sql.postgresql.words import COUNTS
 from taskmq.transport.sql.rows import (
@@ -31,7 +31,6 @@ from taskmq.transport.sql.rows import (
     Ending,
     FlowValues,
     NewTask,
-    PlainSuccess,
     Renewal,
     Success,
     TaskRow,
@@ -39,18 +38,24 @@ from taskmq.transport.sql.rows import (
 )
 
 
-def _columns(*names: str, prefix: str = "") -> str:
+def columns(*names: str, prefix: str = "") -> str:
+    """A list of columns."""
     return ", ".join(prefix + name for name in names)
 
 
-def _records(struct: type[msgspec.Struct]) -> str:
+def records(struct: type[msgspec.Struct]) -> str:
     """The rows of the JSON parameter as a table ``r``."""
+    return f"json_to_recordset(%s::json) AS r({record_columns(struct)})"
+
+
+def record_columns(struct: type[msgspec.Struct]) -> str:
+    """The columns of such a table, with their types."""
     names = {bool: "boolean", str: "text"}
-    columns = []
+    fields = []
     for field in msgspec.structs.fields(struct):
         kinds: tuple[Any, ...] = getattr(field.type, "__args__", (field.type,))
-        columns.append(f"{field.name} {names.get(kinds[0], 'bigint')}")
-    return f"json_to_recordset(%s::json) AS r({', '.join(columns)})"
+        fields.append(f"{field.name} {names.get(kinds[0], 'bigint')}")
+    return ", ".join(fields)
 
 
 def _given(rows: str, table: str, key: str, condition: str = "") -> str:
@@ -62,7 +67,8 @@ def _given(rows: str, table: str, key: str, condition: str = "") -> str:
     return f"WITH r AS MATERIALIZED (SELECT r.*, ({place}) AS place FROM {rows})"
 
 
-def _tasks(rows: str, condition: str = "") -> str:
+def given_tasks(rows: str, condition: str = "") -> str:
+    """The same for rows that name tasks by ``seq``."""
     return _given(rows, "taskmq_tasks", "seq", condition)
 
 
@@ -151,10 +157,10 @@ ORDER BY blocked_until, blocked_seq LIMIT %s
 """
 _FLOW_NAMES = FlowValues.__struct_fields__
 INSERT_FLOWS = f"""
-INSERT INTO taskmq_flows({_columns(*_FLOW_NAMES)}) SELECT {_columns(*_FLOW_NAMES)} FROM {_records(FlowValues)}
+INSERT INTO taskmq_flows({columns(*_FLOW_NAMES)}) SELECT {columns(*_FLOW_NAMES)} FROM {records(FlowValues)}
 """
 UPDATE_FLOWS = f"""
-{_given(_records(FlowValues), "taskmq_flows", "flow_id")}
+{_given(records(FlowValues), "taskmq_flows", "flow_id")}
 UPDATE taskmq_flows f SET {", ".join(f"{name}=r.{name}" for name in _FLOW_NAMES[3:])} FROM r WHERE f.ctid=r.place
 """
 DELETE_FLOWS = "DELETE FROM taskmq_flows WHERE flow_id = ANY(%s::bigint[])"
@@ -174,32 +180,32 @@ NEXT_SEQS = "SELECT nextval('taskmq_seq') FROM generate_series(1, %s)"
 SPARE_FLOW_ID = "SELECT nextval('taskmq_flow_seq')"
 _NEW = NewTask.__struct_fields__
 _NEW_VALUES = ", ".join("coalesce(key_mode, 0)" if name == "key_mode" else name for name in _NEW[1:])
-INSERT_TASKS = f"INSERT INTO taskmq_tasks({_columns(*_NEW)}) SELECT seq, {_NEW_VALUES} FROM {_records(NewTask)}"
+INSERT_TASKS = f"INSERT INTO taskmq_tasks({columns(*_NEW)}) SELECT seq, {_NEW_VALUES} FROM {records(NewTask)}"
 APPEND_TASKS = f"""
-INSERT INTO taskmq_tasks({_columns(*_NEW)}) SELECT nextval('taskmq_seq'), {_NEW_VALUES} FROM {_records(NewTask)}
+INSERT INTO taskmq_tasks({columns(*_NEW)}) SELECT nextval('taskmq_seq'), {_NEW_VALUES} FROM {records(NewTask)}
 """
 KNOWN_IDS = """
 SELECT id FROM taskmq_tasks WHERE id = ANY(%(ids)s) UNION ALL SELECT id FROM taskmq_history WHERE id = ANY(%(ids)s)
 """
-_DUE = _columns(*DueTask._fields)
+_DUE = columns(*DueTask._fields)
 DUE_TASKS = f"""
 SELECT {_DUE} FROM taskmq_tasks WHERE queue_id=%s AND state={DUE} AND due_at<=%s ORDER BY due_at, seq LIMIT %s
 """
 MAKE_READY = f"""
-{_tasks("unnest(%s::bigint[], %s::bigint[], %s::bigint[]) r(seq, lane, state)")}
+{given_tasks("unnest(%s::bigint[], %s::bigint[], %s::bigint[]) r(seq, lane, state)")}
 UPDATE taskmq_tasks t SET state=r.state, due_at=NULL, lane=r.lane FROM r WHERE t.ctid=r.place
 """
-_CLAIMED = ClaimedTask.__struct_fields__
+CLAIMED = ClaimedTask.__struct_fields__
 CLAIM = f"""
-{_tasks("unnest(%s::bigint[], %s::boolean[]) WITH ORDINALITY r(seq, run, n)", f" AND g.state+0={READY}")}
+{given_tasks("unnest(%s::bigint[], %s::boolean[]) WITH ORDINALITY r(seq, run, n)", f" AND g.state+0={READY}")}
 UPDATE taskmq_tasks t SET state={RUNNING}, due_at=%s, epoch=epoch+1, worker=%s, batch=%s, position=r.n-1, started=0,
   run_lane=CASE WHEN r.run THEN lane END, progress=NULL
 FROM r WHERE t.ctid=r.place
-RETURNING {_columns(*_CLAIMED, prefix="t.")}
+RETURNING {columns(*CLAIMED, prefix="t.")}
 """
 BY_SEQ = f"""
 SELECT {_TASK} FROM taskmq_tasks t WHERE seq = ANY(%s::bigint[])
-  AND t.queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=%s)
+  AND (SELECT namespace FROM taskmq_queues q WHERE q.queue_id=t.queue_id)=%s
 """
 BY_SEQ_LOCKED = f"{BY_SEQ}FOR UPDATE OF t"
 RUN_MATES = f"""
@@ -221,36 +227,36 @@ ORDER BY expires_at, seq LIMIT %s
 """
 ATTEMPT_LOGS = "SELECT seq, attempt_log FROM taskmq_tasks WHERE seq = ANY(%s::bigint[])"
 UPDATE_TASKS = f"""
-{_tasks(_records(TaskUpdate))}
+{given_tasks(records(TaskUpdate))}
 UPDATE taskmq_tasks t SET {", ".join(f"{name}=r.{name}" for name in TaskUpdate.__struct_fields__[:-2])},
   attempt_log=coalesce(r.attempt_log, t.attempt_log), worker=NULL, started_at=NULL, batch=NULL, position=NULL,
   run_lane=NULL, started=0 FROM r WHERE t.ctid=r.place
 """
 RENEW = f"""
-{_tasks(_records(Renewal))}
+{given_tasks(records(Renewal))}
 UPDATE taskmq_tasks t SET due_at=r.due_at,
   started_at=CASE WHEN t.started=0 AND r.started THEN %s ELSE t.started_at END,
   started=CASE WHEN r.started THEN 1 ELSE t.started END, progress=coalesce(r.progress, t.progress)
 FROM r WHERE t.ctid=r.place
 """
-_KEPT = (
+KEPT = (
     *("id", "queue_id", "seq", "priority", "aging_us", "available_at", "code", "pweight", "epoch", "max_attempts"),
     *("replays", "created_at", "retention", "handler", "handler_id", "version", "limit_key", "limit_n", "pmax"),
     *("progress", "idem_key", "key_mode", "digest", "tags", "body", "worker"),
 )
-_GONE = (*_KEPT, "started_at", "attempts", "attempt_log")
+GONE = (*KEPT, "started_at", "attempts", "attempt_log")
 
 
 def _into_history(struct: type[msgspec.Struct], values: str, kept: str) -> str:
     """Tasks leave their table and enter the history in one statement."""
     brought = struct.__struct_fields__[1:]
-    gone = f"{_columns(*_GONE, prefix='t.')}, {', '.join(f'r.{name} AS r_{name}' for name in brought)}"
+    gone = f"{columns(*GONE, prefix='t.')}, {', '.join(f'r.{name} AS r_{name}' for name in brought)}"
     return f"""
-{_tasks(_records(struct))},
+{given_tasks(records(struct))},
   d AS (DELETE FROM taskmq_tasks t USING r WHERE t.ctid=r.place RETURNING {gone})
-INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, started_at, state, attempts, attempt_log, delete_at,
+INSERT INTO taskmq_history({columns(*KEPT)}, finished_at, started_at, state, attempts, attempt_log, delete_at,
   reason, error, traceback, result)
-SELECT {_columns(*_KEPT)}, %s, coalesce(r_started_at, started_at), {values} FROM d WHERE {kept}
+SELECT {columns(*KEPT)}, %s, coalesce(r_started_at, started_at), {values} FROM d WHERE {kept}
 """
 
 
@@ -264,53 +270,6 @@ FINISH = _into_history(
     "r_state, r_attempts, coalesce(r_attempt_log, attempt_log), r_delete_at, r_reason, r_error, r_traceback, NULL",
     "r_delete_at IS NOT NULL",
 )
-
-# ── the short way (short.py) ──
-
-_RUNS = f"state+0={RUNNING}"
-SUCCEED_PLAIN = f"""
-{
-    _tasks(
-        _records(PlainSuccess),
-        f" AND g.id=r.id AND g.epoch=r.epoch AND g.{_RUNS} AND g.code IS NULL AND g.limit_key IS NULL"
-        " AND g.idem_key IS NULL AND EXISTS (SELECT 1 FROM taskmq_queues q"
-        " WHERE q.queue_id=g.queue_id AND q.namespace=%s)",
-    )
-},
-  d AS (DELETE FROM taskmq_tasks t USING r WHERE t.ctid=r.place AND t.epoch=r.epoch AND t.{_RUNS}
-    RETURNING {_columns(*_GONE, prefix="t.")}, r.started_at AS r_started_at, r.result AS r_result),
-  n AS (INSERT INTO taskmq_count_deltas AS c(handler_id, kind, priority, n, slot)
-    SELECT handler_id, {COUNT_RUNNING}, priority, -count(*), %s FROM d GROUP BY handler_id, priority
-    ON CONFLICT (handler_id, kind, priority, slot) DO UPDATE SET n=c.n+excluded.n),
-  h AS (INSERT INTO taskmq_history({_columns(*_KEPT)}, finished_at, started_at, state, attempts, attempt_log, delete_at,
-      result)
-    SELECT {_columns(*_KEPT)}, %s, coalesce(r_started_at, started_at), {SUCCEEDED}, attempts+1, attempt_log,
-      %s+coalesce(retention, %s), r_result FROM d WHERE coalesce(retention, 1)>0)
-SELECT seq FROM d
-"""
-"""Who has locked a task meanwhile may have changed it: then its epoch or state says so when the wait is over."""
-CLAIM_PLAIN = f"""
-WITH q AS MATERIALIZED (SELECT queue_id, aging_us, lease_us, {first(TASK)} AS due_at, {first(LEASE)} AS lease_end,
-    {first(EXPIRY)} AS expire_at, CASE WHEN max_running IS NULL THEN %(limit)s
-      ELSE least(%(limit)s, greatest(0, max_running-{counted(COUNT_RUNNING, tables=COUNTS)})) END AS room
-  FROM taskmq_queues q WHERE namespace=%(namespace)s AND name=%(name)s
-    AND paused=0 AND flows=0 AND limited=0 AND rate IS NULL),
-  ok AS MATERIALIZED (SELECT * FROM q WHERE coalesce(least(due_at, lease_end, expire_at)>%(now)s, true)),
-  r AS MATERIALIZED (SELECT y.*, row_number() OVER ()-1 AS place FROM (SELECT l.* FROM ok
-      JOIN taskmq_handlers h USING (queue_id) CROSS JOIN LATERAL (SELECT t.ctid AS tid, s1, s2, seq FROM taskmq_tasks t
-        WHERE t.lane=-h.handler_id AND t.state={READY} ORDER BY s1, s2, seq LIMIT %(limit)s) l
-    ORDER BY s1, s2, seq LIMIT (SELECT room FROM ok)) y),
-  c AS (UPDATE taskmq_tasks t SET state={RUNNING}, due_at=%(now)s+coalesce((SELECT lease_us FROM ok), %(lease)s),
-    epoch=epoch+1, worker=%(worker)s, batch=%(batch)s, position=r.place, started=0, run_lane=NULL, progress=NULL
-    FROM r WHERE t.ctid=r.tid RETURNING r.place, {_columns(*_CLAIMED, prefix="t.")}),
-  n AS (INSERT INTO taskmq_counts AS k(handler_id, kind, priority, n)
-    SELECT handler_id, v.kind, priority, sum(v.more) FROM c
-    CROSS JOIN (VALUES ({COUNT_READY}, -1), ({COUNT_RUNNING}, 1)) v(kind, more) GROUP BY handler_id, v.kind, priority
-    ON CONFLICT (handler_id, kind, priority) DO UPDATE SET n=k.n+excluded.n),
-  u AS (UPDATE taskmq_queues SET served=served+(SELECT count(*) FROM c)
-    WHERE queue_id=(SELECT queue_id FROM ok) AND EXISTS (SELECT 1 FROM c))
-SELECT ok.aging_us, ok.lease_us, ok.due_at, ok.lease_end, c.* FROM ok LEFT JOIN c ON true
-"""
 
 # ── concurrency limits ──
 
@@ -327,7 +286,7 @@ LIMITS_PARKED = """
 SELECT limit_key, handler_id, n, parked, owed, v, j FROM taskmq_parked WHERE namespace=%s AND limit_key = ANY(%s)
 """
 WRITE_TURNS = f"""
-{_tasks("unnest(%s::bigint[], %s::bigint[]) r(seq, tag)")}
+{given_tasks("unnest(%s::bigint[], %s::bigint[]) r(seq, tag)")}
 UPDATE taskmq_tasks t SET rtag=r.tag FROM r WHERE t.ctid=r.place
 """
 MOVE = "UPDATE taskmq_tasks SET state=%s WHERE seq = ANY(%s::bigint[])"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from taskmq.errors import ConfigError, TransportUnavailable
 from taskmq.transport.sql.codes import SCHEMA_VERSION
-from taskmq.transport.sql.migrations import LOCK, TRIES, Migrator, Plan
+from taskmq.transport.sql.migrations import LOCK, TRIES, Fill, Migrator, Plan
 from taskmq.transport.sql.postgresql.connection import is_pooled, plain_connection
 from taskmq.transport.sql.postgresql.errors import map_errors
 from taskmq.transport.sql.postgresql.settings import Settings
 
+Connection = psycopg.Connection[tuple[Any, ...]]
+PASSES, PAUSE = 2400, 0.05
+_LEFT_OPEN = "some transaction is open for long (taskmq doctor names it); try again, what is done stays done"
 _ONE_AT_A_TIME = "SELECT pg_advisory_lock(hashtextextended('taskmq migrate', 0))"
 
 
@@ -26,8 +30,8 @@ class PgHands:
         self._settings = settings
 
     @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        with plain_connection(self._settings) as connection, map_errors():
+    def _connection(self) -> Iterator[Connection]:
+        with plain_connection(self._settings, psycopg.Connection) as connection, map_errors():
             if is_pooled(connection):
                 raise ConfigError(
                     f"{self._settings.where} is a pooler: a migration wants the server itself, for it keeps a lock and "
@@ -58,16 +62,28 @@ class PgHands:
                 except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                     pass
             time.sleep(LOCK)
-        raise TransportUnavailable(
-            f"a table was in use for {TRIES * 2 * LOCK:.0f} s: some transaction is open for long (taskmq doctor names "
-            "it); nothing was changed, try again"
-        )
+        raise TransportUnavailable(f"a table was in use for {TRIES * 2 * LOCK:.0f} s: {_LEFT_OPEN}")
 
-    def ask(self, statement: str) -> Any:
-        """The first value of a question."""
+    def fill(self, fill: Fill) -> None:
+        """Pass over what others have locked, and come again.
+
+        Who waits for nobody is in no deadlock, which would cost somebody a second.
+        """
         with self._connection() as connection:
-            row = connection.execute(statement, prepare=False).fetchone()
-            return row[0] if row else None
+            connection.execute(f"SET lock_timeout='{LOCK:g}s'")
+            for rows in fill.pages(partial(_first_value, connection)):
+                self._fill_page(connection, fill, rows)
+
+    def _fill_page(self, connection: Connection, fill: Fill, rows: str) -> None:
+        free = f"SELECT {fill.key} FROM {fill.table} WHERE {rows} ORDER BY {fill.key} FOR UPDATE SKIP LOCKED"
+        update = f"UPDATE {fill.table} SET {fill.assignments} WHERE {fill.key} = ANY(ARRAY({free}))"
+        for _ in range(PASSES):
+            with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                connection.execute(update, prepare=False)
+                if _first_value(connection, f"SELECT 1 FROM {fill.table} WHERE {rows} LIMIT 1") is None:
+                    return
+            time.sleep(PAUSE)
+        raise TransportUnavailable(f"rows of {fill.table} were locked for {PASSES * PAUSE:.0f} s: {_LEFT_OPEN}")
 
     def alone(self, statement: str) -> None:
         """Outside of a transaction."""
@@ -76,7 +92,13 @@ class PgHands:
 
     def unfinished(self) -> int:
         """How many tasks have not ended."""
-        return int(self.ask("SELECT count(*) FROM taskmq_tasks") or 0)
+        with self._connection() as connection:
+            return int(_first_value(connection, "SELECT count(*) FROM taskmq_tasks"))
+
+
+def _first_value(connection: Connection, statement: str) -> Any:
+    row = connection.execute(statement, prepare=False).fetchone()
+    return row[0] if row else None
 
 
 def plan() -> Plan:

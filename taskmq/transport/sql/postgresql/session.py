@@ -12,10 +12,11 @@ own, and what is to be true is read by the next one, in the same exchange.
 
 *Exchanges.* What only writes is kept back (``_later``) and sent with the next question, or with COMMIT, as one
 pipeline. BEGIN, the lock, the queues and the first heads of their lines are one exchange; what the claim marked comes
-back with the COMMIT, as a promise. So a claim that finds its tasks is two, and so is a publish that needs no lock.
+back with the COMMIT, as a promise. So a claim and a settle are two in all, and what is plain is one (short.py).
 
 *Without the lock.* A plain publish looks at its queue, and where nothing but its own row is to change – no partition,
-no key, no limit, no bound, nothing due that would have to come first – it adds the task and counts it in
+no key, no limit, no bound, nothing due that would have to come first – it adds the task (in one statement, or in two
+exchanges in a user's transaction, where statements go one by one) and counts it in
 ``taskmq_count_deltas``. It holds a shared advisory lock of the queue's name, which meets only ``delete_queue``. One
 thing can go wrong: the unpartitioned flow runs empty, or the first partition is born, between the look and the
 commit. Then a task stands in a line that has not joined; the next claim looks, and lets it join (reserve.py).
@@ -32,12 +33,12 @@ import psycopg
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.base import Reserve
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
+from taskmq.transport.sql.codes import SHARED_BATCH
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.postgresql import hot
 from taskmq.transport.sql.postgresql.ahead import Ahead
 from taskmq.transport.sql.postgresql.exchange import Line, NotSent, Parameters, Sent
+from taskmq.transport.sql.postgresql.plain import PlainStatements
 from taskmq.transport.sql.postgresql.words import NEXT_DUE, WORDS, integers
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -50,8 +51,6 @@ from taskmq.transport.sql.rows import (
     KeyRow,
     NewTask,
     ParkedRow,
-    PlainClaim,
-    PlainSuccess,
     QueueRow,
     Renewal,
     Success,
@@ -59,6 +58,7 @@ from taskmq.transport.sql.rows import (
     TaskUpdate,
     flow_values,
 )
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 SLOTS = 16
@@ -71,10 +71,11 @@ def _json(rows: Sequence[msgspec.Struct]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-class PgSession(Rare):
+class PgSession(PlainStatements, Rare):
     """One transaction on one connection. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
+    batch = SHARED_BATCH
     shared = True
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], namespace: str, begin: Sequence[str]) -> None:
@@ -84,8 +85,10 @@ class PgSession(Rare):
         self._connection = connection
         self._pending = [Sent(statement, ()) for statement in begin]
         self._ahead = Ahead()
+        self._foreseen: tuple[list[int], Sent] | None = None
+        """Tasks that were asked for in the exchange of the lock."""
         self._limits_locked = False
-        self.unlocked: Unlocked | None = self
+        self.unlocked: Unlocked | None = None
         self.short: Short | None = self
         self.slots = range(SLOTS)
         """Where deltas of counts go."""
@@ -143,23 +146,25 @@ class PgSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         wanted = sorted(set(names))
         if not wanted:
             return []
         parameters = {"namespace": self.namespace, "names": wanted, "look": look}
-        locked, rows = self._lock(parameters, look)
+        locked, rows = self._lock(parameters, look, seqs)
         if locked < len(wanted):
             self._later(hot.NEW_QUEUES, parameters)
-            locked, rows = self._lock(parameters, look)
+            locked, rows = self._lock(parameters, look, seqs)
         return rows
 
-    def _lock(self, parameters: Mapping[str, Any], look: int) -> tuple[int, list[QueueRow]]:
+    def _lock(self, parameters: Mapping[str, Any], look: int, seqs: Sequence[int]) -> tuple[int, list[QueueRow]]:
         """How many rows were locked, and the rows; one that another session made in between is there, but not ours."""
         locked, found = self._later(hot.LOCK, parameters), self._later(hot.QUEUES, parameters)
         if look:
             lines, flows = self._later(hot.FIRST_LINES, parameters), self._later(hot.FIRST_FLOWS, parameters)
+        tasks = self._later(hot.BY_SEQ_LOCKED, (integers(seqs), self.namespace)) if seqs else None
         self.send()
+        self._foreseen = None if tasks is None else (list(seqs), tasks)
         rows = [QueueRow(*row) for row in found.rows]
         if look:
             self._ahead.take(rows, lines.rows, flows.rows, look)
@@ -305,6 +310,9 @@ class PgSession(Rare):
         return lambda: [ClaimedTask(*row) for row in claimed.rows]
 
     def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
+        foreseen, self._foreseen = self._foreseen, None
+        if lock and foreseen is not None and foreseen[0] == seqs:
+            return [TaskRow(*row) for row in foreseen[1].rows]
         statement = hot.BY_SEQ_LOCKED if lock else hot.BY_SEQ
         return self._tasks(statement, (integers(seqs), self.namespace)) if seqs else []
 
@@ -343,38 +351,6 @@ class PgSession(Rare):
         if rows:
             self._ahead.clear()
             self._later(hot.FINISH, (_json(rows), now))
-
-    # ── the short way ──
-
-    def succeed_plain(self, rows: Sequence[PlainSuccess], now: int, keep: int) -> Promise[set[int]]:
-        if not rows:
-            return set
-        slot = random.choice(self.slots)
-        gone = self._later(hot.SUCCEED_PLAIN, (self.namespace, _json(rows), slot, now, now, keep))
-        return lambda: {row[0] for row in gone.rows}
-
-    def claim_plain(self, claim: Reserve, batch: int, now: int) -> Promise[PlainClaim | None]:
-        self._ahead.clear()
-        parameters = {
-            "namespace": self.namespace,
-            "name": claim.queues[0],
-            "limit": claim.limit,
-            "worker": claim.worker,
-            "lease": claim.lease,
-            "batch": batch,
-            "now": now,
-        }
-        sent = self._later(hot.CLAIM_PLAIN, parameters)
-
-        def answer() -> PlainClaim | None:
-            rows = sent.rows
-            if not rows:
-                return None
-            rows.sort(key=lambda row: row[4])  # by its place in the claim
-            tasks = [ClaimedTask(*row[5:]) for row in rows if row[4] is not None]
-            return PlainClaim(tasks, *rows[0][:4])
-
-        return answer
 
     # ── concurrency limits ──
 

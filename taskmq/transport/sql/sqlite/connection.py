@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from taskmq.clock import Clock, SystemClock
 from taskmq.errors import ConfigError, InvalidArgument, TransportError
 from taskmq.transport.base import Capabilities, Finding
-from taskmq.transport.sql.codes import SCHEMA_VERSION
+from taskmq.transport.sql.codes import BATCH, SCHEMA_VERSION
 from taskmq.transport.sql.foreign import driver_connection, no_transaction
 from taskmq.transport.sql.queries import Queries
 from taskmq.transport.sql.schema import check_version
@@ -69,6 +69,7 @@ class SqliteEngine:
     """One file: a writing connection behind the writer, and a few reading ones."""
 
     name = "sqlite"
+    batch = BATCH
     short = False
     capabilities = Capabilities(durable=True, shared=True)
 

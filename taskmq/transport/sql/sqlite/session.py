@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 
 from taskmq.policy.order import Key
 from taskmq.queue import Limit
-from taskmq.transport.sql.engine import Promise, Short, Unlocked
+from taskmq.transport.sql.codes import BATCH
 from taskmq.transport.sql.fragments import NEVER
 from taskmq.transport.sql.rare import Rare
 from taskmq.transport.sql.rows import (
@@ -44,6 +44,7 @@ from taskmq.transport.sql.rows import (
 )
 from taskmq.transport.sql.sqlite import hot
 from taskmq.transport.sql.sqlite.words import NEXT_DUE, WORDS, as_json_list
+from taskmq.transport.sql.ways import Promise, Short, Unlocked
 from taskmq.transport.sql.words import Words
 
 _rows = msgspec.json.Decoder(list[list[Any]]).decode
@@ -56,6 +57,7 @@ class SqliteSession(Rare):
     """One transaction on one connection."""
 
     words: ClassVar[Words] = WORDS
+    batch = BATCH
     shared = False
     unlocked: Unlocked | None = None
     short: Short | None = None
@@ -94,7 +96,7 @@ class SqliteSession(Rare):
 
     # ── queues ──
 
-    def lock_queues(self, names: Sequence[str], look: int = 0) -> list[QueueRow]:
+    def lock_queues(self, names: Sequence[str], look: int = 0, seqs: Sequence[int] = ()) -> list[QueueRow]:
         """The rows of these queues, created where they are new."""
         wanted = dict.fromkeys(names)
         parameters = {"namespace": self.namespace, "names": as_json_list(wanted)}
