@@ -2,7 +2,7 @@
 
 What ``concurrent.futures`` and ``asyncio.wrap_future`` do for this takes two futures, a condition and three callbacks a
 call. A node makes a few thousand calls a second, each of which does little more than a statement, so this is one queue
-and one callback; it halves the price of a call.
+and one callback, which takes a third to a half off the price of a call.
 
 Work of one environment may hang, in a lock that somebody holds on its rows, and a call that has timed out still has its
 thread. So nobody gets all of them: at most ``share`` threads are at work for one environment; its other calls wait,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from taskmq.client import Client
 from taskmq.server.permissions import Grant
@@ -62,6 +63,19 @@ def test_metrics_are_for_this_machine_or_the_operator(tmp_path: Path) -> None:
             assert http.get("/metrics", headers=wrong).status_code == 401
             right = {**away, "Authorization": "Bearer " + "m" * 20}
             assert http.get("/metrics", headers=right).status_code == 200
+
+
+def test_a_node_that_drains_is_not_ready_and_takes_nothing(alone: Running) -> None:
+    alone.drain(0.0)
+    ready = alone.http.get("/readyz")
+    assert (ready.status_code, ready.json()["data"]["checks"]["pool"]) == (503, False)
+    assert alone.http.get("/healthz").status_code == 200
+    refused = alone.http.post("/v1/tasks", json=TASK, headers=KEY)
+    assert error(refused)[:2] == (503, "UNAVAILABLE")
+    assert refused.json()["error"]["details"]["outcome"] == "not_applied"
+    with pytest.raises(InvalidStatus) as caught:
+        Socket(alone)
+    assert caught.value.response.status_code == 503
 
 
 def test_what_another_namespace_has_is_not_there(server: Running) -> None:

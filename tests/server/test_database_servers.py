@@ -227,11 +227,12 @@ def test_an_application_whose_claims_hang_holds_nobody_back(own: Running, monkey
         for socket in (*hanging, other):
             socket.hello()
         (held,) = hanging[0].claim(1, "C0")
+        hanging[0].ask("start", **token(held))
         monkeypatch.setattr(node, "settings", replace(node.settings, store_timeout=0.1))
         with locked(stuck, queue_lock(stuck, queue_id)):
             for socket in hanging:
                 socket.say(type="claim", ref=10, queues=["C0"], n=1)
-                socket.say(type="start", ref=11, **token(held))
+                socket.say(type="finish", ref=11, outcome="success", **token(held))
             for socket in hanging:
                 assert {socket.hear()["code"], socket.hear()["code"]} <= {"TIMEOUT", "UNAVAILABLE"}
             monkeypatch.undo()
@@ -241,7 +242,7 @@ def test_an_application_whose_claims_hang_holds_nobody_back(own: Running, monkey
                 assert other.ask("start", **token(task))["type"] == "started"
             assert time.monotonic() - began < 3.0
         hanging[0].ref = 20
-        assert hanging[0].ask("start", **token(held))["type"] == "started"
+        assert hanging[0].ask("finish", outcome="success", **token(held))["type"] == "finished"
         (again,) = hanging[0].claim(1, "C0")
         assert again["epoch"] <= 2  # what was taken for nobody has come back
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from taskmq.server.permissions import Grant
 from tests.server.kit import Running, Socket, token
@@ -312,6 +313,14 @@ def test_upgrades_are_refused_with_an_envelope(server: Running) -> None:
     assert refused("tmq_" + "0" * 16 + "_" + "a" * 43) == (401, "UNAUTHENTICATED")
     assert refused(reader) == (403, "PERMISSION_DENIED")
     assert refused(server.token, Origin="https://evil.example") == (403, "PERMISSION_DENIED")
+    where, sent = (
+        f"{server.url.replace('http', 'ws', 1)}/v1/workers/connect",
+        {"Authorization": f"Bearer {server.token}"},
+    )
+    with pytest.raises(InvalidStatus) as caught, connect(where, additional_headers=sent):
+        pass
+    content = json.loads(caught.value.response.body)["error"]
+    assert (caught.value.response.status_code, content["field"]) == (400, "header.Sec-WebSocket-Protocol")
 
 
 def test_a_token_may_come_with_hello(server: Running) -> None:

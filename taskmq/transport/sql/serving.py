@@ -1,8 +1,9 @@
 """``Serving`` over the tables: the steps of a delivery, each checked against the session and epoch that hold it.
 
 Steps change lines and flows as settles do, so they take the locks of their queues. ``keep`` does not: it must never
-wait behind a claim. Neither do starts that change nothing but their own rows, where one transaction writes at a time;
-elsewhere they need the lock, because a reaper that has read a reservation as ended must not meet it started.
+wait behind a claim. Neither do starts that change nothing but their own rows, where one transaction writes at a time or
+whoever takes tasks out of workers' hands locks their rows (short.py): a reaper that has read a reservation as ended
+must not meet it started. Elsewhere they need the lock.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ TRIES = 3
 
 
 class _Moved(Exception):
-    """A task went into other hands between the look at it and the renewal of its lease: undo, and look again."""
+    """What was looked at is not as it was thought to be: undo, and begin again."""
 
 
 TIMEOUT_SLACK = 1_500_000
@@ -69,7 +70,10 @@ class SqlServing(SqlInspect):
         if not any(steps for _, steps in calls):
             return [[] for _ in calls]
         queues: set[str] = set()
-        results = self._engine.write(lambda s: _Steps(s, self._clock.now(), queues).run(calls))
+        try:
+            results = self._engine.write(lambda s: _Steps(s, self._clock.now(), queues).start(calls))
+        except _Moved:
+            results = self._engine.write(lambda s: _Steps(s, self._clock.now(), queues).run(calls))
         if any(not isinstance(step, Begin) for _, steps in calls for step in steps):
             self._engine.signal(queues)
         return results
@@ -156,6 +160,25 @@ class _Steps:
         self._renewals: list[Renewal] = []
         self._books: dict[int, Book] = {}
 
+    def start(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
+        """The same as ``run``, without the locks of the queues where there are simple starts only.
+
+        Raises _Moved where they are not simple: their rows must not be locked before their queues are.
+        """
+        locks = self._session.short is not None
+        only_starts = all(isinstance(step, Begin) for _, steps in calls for step in steps)
+        if not only_starts or (self._session.shared and not locks):
+            return self.run(calls)
+        found = self._session.unfinished(sorted({step.task_id for _, steps in calls for step in steps}))
+        rows = self._session.tasks_by_seq(sorted(seq for seq, _ in found.values()), lock=locks)
+        held = self._held(rows, {owner for owner, _ in calls})
+        if any(row.run_lane is not None or self._too_late(row) for row in held):
+            raise _Moved
+        hands = Hands(self._session, self._now, ())
+        results = [[self._step(hands, owner, step) for step in steps] for owner, steps in calls]
+        self._session.renew(self._renewals, self._now)
+        return results
+
     def run(self, calls: Sequence[tuple[str, Sequence[Step]]]) -> list[list[StepResult]]:
         """The answer to each step of each session."""
         found = self._session.unfinished(sorted({step.task_id for _, steps in calls for step in steps}))
@@ -163,15 +186,10 @@ class _Steps:
         if not found:
             return [[LOST for _ in steps] for _, steps in calls]
         owners = {owner for owner, _ in calls}
-        rows = self._session.tasks_by_seq([seq for seq, _ in found.values()]) if not self._session.shared else []
-        if all(isinstance(step, Begin) for _, steps in calls for step in steps) and self._simple(rows, owners):
-            hands = Hands(self._session, self._now, ())
-            results = [[self._step(hands, owner, step) for step in steps] for owner, steps in calls]
-            self._session.renew(self._renewals, self._now)
-            return results
         with open_books(self._session, self._queues, self._now) as books:
             self._books = {book.row.queue_id: book for book in books.values()}
-            rows = self._session.tasks_by_seq([seq for seq, _ in found.values()])
+            locks = self._session.short is not None
+            rows = self._session.tasks_by_seq([seq for seq, _ in found.values()], lock=locks)
             held = self._held(rows, owners)
             hands = Hands(self._session, self._now, books.values())
             hands.load(held)
@@ -189,11 +207,6 @@ class _Steps:
         held = [row for row in rows if row.state == RUNNING and row.worker in owners]
         self._tasks = {(row.worker, row.id, row.epoch): row for row in held}
         return held
-
-    def _simple(self, rows: Sequence[TaskRow], owners: Collection[str]) -> bool:
-        """Whether their starts touch nothing but these rows: none stands in a run, none has to go back instead."""
-        held = self._held(rows, owners)
-        return bool(rows) and all(row.run_lane is None and not self._too_late(row) for row in held)
 
     def _too_late(self, task: TaskRow) -> bool:
         """Whether it must not be started any more."""
@@ -318,7 +331,7 @@ def _withdraw(session: Session, task_ids: Sequence[str], now: int) -> dict[str, 
     if not found:
         return states
     with open_books(session, {queue for _, queue in found.values()}, now) as books:
-        rows = session.tasks_by_seq([seq for seq, _ in found.values()])
+        rows = session.tasks_by_seq([seq for seq, _ in found.values()], lock=session.short is not None)
         reserved = [row for row in rows if row.state == RUNNING and _reserved(row)]
         hands = Hands(session, now, books.values())
         hands.load(reserved)
