@@ -118,6 +118,26 @@ def test_a_lock_on_the_tasks_table_delays_no_heartbeat(own: Running) -> None:
         assert worker.ask("finish", **token(task), outcome="success")["state"] == "SUCCEEDED"
 
 
+def test_a_start_that_meets_a_reaper_is_too_late(own: Running) -> None:
+    """Starts of plain tasks do not take their queue's lock on PostgreSQL; the row's own lock keeps the two apart."""
+    if own.database.engine.dialect.name != "postgresql":
+        pytest.skip("starts take the queue's lock here, as reapers do")
+    with Socket(own) as worker:
+        worker.hello()
+        own.submit("k")
+        (task,) = worker.claim()
+        back = text("UPDATE taskmq_tasks SET state=1, worker=NULL, due_at=NULL WHERE id=:id")
+        with own.database.write() as connection:
+            connection.execute(back, {"id": task["task_id"]})
+            worker.say(type="start", ref=10, **token(task))
+            with pytest.raises(TimeoutError):
+                worker.hear(0.3)
+        assert worker.hear()["code"] == "LEASE_LOST"
+    (info,) = own.store.get([task["task_id"]])
+    assert info is not None
+    assert (info.state, info.started_at) == ("QUEUED", None)
+
+
 # ── turns ──
 
 
