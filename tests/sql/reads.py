@@ -18,11 +18,14 @@ def rows_read(server: Server, place: str, work: Callable[[Store], object]) -> di
     """Rows that were read of each index, and of each table as a whole, while a store of its own did this work."""
     if isinstance(server, MariadbServer):
         server.execute("SET GLOBAL userstat=1")
+        began = ""
+    else:
+        ((began,),) = server.execute("SELECT clock_timestamp()::text")
     before = _so_far(server, place)
     with closing(open_store(server.url(place, pool="1"))) as store:
         work(store)
     if not isinstance(server, MariadbServer):  # a session hands in its counters when it ends
-        mine = "SELECT 1 FROM pg_stat_activity WHERE application_name='taskmq'"
+        mine = f"SELECT 1 FROM pg_stat_activity WHERE application_name='taskmq' AND backend_start>'{began}'"
         until(lambda: not server.execute(mine), "the store's sessions do not end")
     after = _so_far(server, place)
     if isinstance(server, MariadbServer):

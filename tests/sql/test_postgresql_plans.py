@@ -62,9 +62,10 @@ def _work(store: Store, rounds: int) -> None:
             churn(store, 1, queue, partition=f"!new{number}-" if queue == "parts" else None)
 
 
-@pytest.fixture(
-    scope="module", params=[(kind, when) for kind in ("postgresql", "postgresql-new") for when in ("never", "drained")]
-)
+SHAPES = [("postgresql", "never"), ("postgresql", "drained"), ("postgresql-new", "drained")]
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=" ".join)
 def filled(request: pytest.FixtureRequest) -> Iterator[tuple[PostgresServer, str, Store]]:
     """300,000 tasks, and a store whose connections planned everything before there were any.
 

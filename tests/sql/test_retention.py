@@ -11,7 +11,7 @@ from taskmq.testing.clock import FakeClock
 from taskmq.testing.sql_fill import Server, fill_history, fill_keys, fill_tasks
 from taskmq.transport.base import Maintain, Store
 from taskmq.transport.registry import open_store
-from taskmq.transport.sql.codes import BATCH
+from taskmq.transport.sql.codes import SHARED_BATCH as BATCH
 from tests.sql.help import churn
 from tests.sql.reads import rows_read
 from tests.sql.sides import shared

@@ -55,8 +55,9 @@ def statements(collation: str) -> list[str]:
         text = str(CreateTable(table).compile(dialect=dialect)).strip().replace(" AUTO_INCREMENT", "")
         if table.name in ("taskmq_queues", "taskmq_handlers"):  # their numbers are given by the server
             text = str(CreateTable(table).compile(dialect=dialect)).strip()
-        ddl.append(text.replace(" TEXT", " MEDIUMTEXT") + end)
-        ddl += [f"ALTER TABLE {table.name} ADD {index}" for index in INDEXES.get(table.name, ())]
+        columns, close, comment = text.replace(" TEXT", " MEDIUMTEXT").rpartition("\n)")
+        indexes = "".join(f", \n\t{index}" for index in INDEXES.get(table.name, ()))
+        ddl.append(f"{columns.rstrip()}{indexes}{close}{comment}{end}")
     return [*ddl, _GUARDS + end, _SEQS + end]
 
 
