@@ -29,7 +29,7 @@ class Held:
         self.execution = execution
         self.running = False
         self.lease = float("inf")
-        """Seconds of the lease that was granted last."""
+        """Seconds of the lease, or reservation, that was granted last."""
         self.result: Message | None = None
         self.ref: int | None = None
         """Of the request about it that was sent last."""
@@ -69,11 +69,15 @@ class Hands:
         for held in self._held.values():
             held.execution.cancel()
 
+    def stands(self, held: Held) -> bool:
+        """Whether it was not lost meanwhile."""
+        task = held.execution.task
+        return self._held.get((task.task_id, task.epoch)) is held
+
     def ended(self, held: Held, result: Message) -> None:
         """A handler has ended: its result is said until it is confirmed, or lost."""
         self._stray.discard(held)
-        task = held.execution.task
-        if self._held.get((task.task_id, task.epoch)) is held:
+        if self.stands(held):
             held.result = result
             self._ask(held, result)
 
@@ -122,16 +126,21 @@ class Hands:
         held = self._held[task.task_id, task.epoch] = Held(Execution(task, self._send))
         if task.run is None or task.run.pos == 0:
             self._ask(held, {"type": "start", **named((task.task_id, task.epoch))})
+        else:  # it waits for the one before it, for as long as that runs
+            self._lasts(held, task.reserve_ms / 1000)
+
+    def _lasts(self, held: Held, seconds: float) -> None:
+        held.lease = seconds
+        if seconds < self._told:
+            self.shorter.set()
 
     def _ask(self, held: Held, message: Message) -> None:
         held.ref = self._send(message)
 
     def _begin(self, held: Held, lease_ms: int, sent: float) -> None:
         """Authority to run; a repeated one changes the lease only."""
-        held.lease = lease_ms / 1000
+        self._lasts(held, lease_ms / 1000)
         held.execution.until = sent + held.lease
-        if held.lease < self._told:
-            self.shorter.set()
         if not held.running:
             held.running = True
             self.desk.put(held)
@@ -180,7 +189,7 @@ class Hands:
         held = None if token is None else self._held.get(token)
         if token is None or held is None:
             return
-        if message["retryable"] or message["code"] == "TIMEOUT":
+        if message.get("retryable") or message["code"] == "TIMEOUT":
             self._again(token, held)
         elif message["code"] in NOT_TAKEN and held.result is not None and held.result["outcome"] == "success":
             held.result = {"type": "finish", **named(token), **unkept(message["message"])}

@@ -269,7 +269,9 @@ class Worker:
                 return
             task = held.execution.task
             function = self._handlers.get((task.handler, task.handler_version))
-            message = finish(task, lambda f=function, e=held.execution: self._call(f, e))  # type: ignore[misc]
+            message = {}
+            if self._hands.stands(held):
+                message = finish(task, lambda f=function, e=held.execution: self._call(f, e))  # type: ignore[misc]
             with self._lock:
                 self._hands.ended(held, message)
                 self._claim_more()

@@ -65,7 +65,8 @@ def _is_behind(store: ServingStore, info: TaskInfo, aging_us: int) -> bool:
 
 
 def _key(info: TaskInfo, aging_us: int) -> Key:
-    return sort_key(aging_us, info.priority, info.available_at, info.seq)
+    """Its place in line, which a retry does not change, though its ``available_at`` does."""
+    return sort_key(aging_us, info.priority, info.dispatch_at + info.priority * aging_us, info.seq)
 
 
 def _of_partition(partition: PartitionInfo) -> Holds:

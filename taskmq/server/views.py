@@ -161,9 +161,14 @@ def _attempt(attempt: Attempt, lookup: Lookup) -> dict[str, Any]:
     return shown
 
 
+KEPT_COLON = ":\u00a0"
+"""How a colon and a space inside of an error's type are stored: the first ones end it."""
+
+
 def error_object(text: str, traceback: str | None) -> dict[str, Any]:
     """A stored error, ``type: message``, as it was reported."""
     kind, colon, message = text.partition(": ")
+    kind = kind.replace(KEPT_COLON, ": ")
     shown: dict[str, Any] = {"type": kind, "message": message} if colon else {"type": "Error", "message": text}
     if traceback:
         shown["traceback"] = traceback

@@ -39,15 +39,19 @@ def test_a_deadline_ends_a_task_and_its_worker_is_told(own: Running, worker: Soc
 def test_another_node_that_goes_on_with_a_session_knows_its_times(
     tmp_path: Path, fields: dict[str, Any], state: str
 ) -> None:
-    with running(tmp_path) as one, Socket(one) as first:
+    with (
+        running(tmp_path) as one,
+        running(tmp_path, node="n2") as two,
+        Socket(one) as first,
+        Socket(two.seen_by(one.token, one.environment)) as second,
+    ):
         session = first.hello()["session_id"]
         one.submit("k", retry=RETRY, **fields)
         task = token(first.take())
-        with running(tmp_path, node="n2") as two, Socket(two.seen_by(one.token, one.environment)) as second:
-            first.link.close_socket()
-            second.hello(resume={"session_id": session, "deliveries": [task]})
-            assert second.hear() == {"type": "cancel", **task, "reason": next(iter(fields)).removesuffix("_ms")}
-            assert one.task(task["task_id"])["state"] == state
+        first.link.close_socket()
+        second.hello(resume={"session_id": session, "deliveries": [task]})  # in time, or too late
+        assert second.hear() == {"type": "cancel", **task, "reason": next(iter(fields)).removesuffix("_ms")}
+        assert one.task(task["task_id"])["state"] == state
 
 
 def test_a_slot_whose_task_was_lost_is_not_free_before_its_handler_ends(own: Running) -> None:

@@ -94,7 +94,10 @@ def test_the_head_of_an_ordered_partition_is_eligible(own: Running, worker: Sock
         return [hold["rule"] for hold in own.http.get(f"/v1/tasks/{task['task_id']}/why").json()["data"]["holds"]]
 
     assert (rules(urgent), rules(later)) == ([], ["behind"])
-    assert worker.claim(1)[0]["task_id"] == urgent["task_id"]
+    head = worker.take()
+    assert head["task_id"] == urgent["task_id"]
+    worker.ask("finish", **token(head), outcome="retry", delay_ms=60_000)
+    assert (rules(urgent), rules(later)) == (["not_due", "partition_blocked"], ["partition_blocked", "behind"])
 
 
 def test_the_last_thirty_two_settles_are_known_again(own: Running, worker: Socket) -> None:
@@ -109,11 +112,11 @@ def test_the_last_thirty_two_settles_are_known_again(own: Running, worker: Socke
 
 def test_lists_show_errors_without_tracebacks_and_say_only_what_was_cut(own: Running, worker: Socket) -> None:
     own.submit("k")
-    failure = {"type": "E", "message": "and so on…", "traceback": "tb"}
+    failure = {"type": "a: b", "message": "c: and so on…", "traceback": "tb"}
     made = worker.take()
     worker.ask("finish", **token(made), outcome="dead", error=failure)
     (listed,) = own.http.get("/v1/tasks").json()["data"]["items"]
-    assert listed["error"] == {"type": "E", "message": "and so on…"}
+    assert listed["error"] == {"type": "a: b", "message": "c: and so on…"}
     assert own.task(made["task_id"])["error"] == failure
 
 

@@ -205,23 +205,23 @@ class Hub:
 
         environment = session.environment_id
         kept, remembered = await self.node.on_behalf(environment, "steps", work)
-        for h in kept:
-            session.held[h.task_id, h.epoch] = remembered[h.task_id]
-        items = [messages.Item(h.task_id, h.epoch) for h in kept]
-        keeps = steps.wishes(session, items, {})
-        reserve = self.node.settings.reserve_ms * 1000
-        keeping = (store, session.session_id, keeps, reserve)
+        session.held.update({(h.task_id, h.epoch): remembered[h.task_id] for h in kept})
+        keeps = steps.wishes(session, [messages.Item(h.task_id, h.epoch) for h in kept], {})
+        keeping = (store, session.session_id, keeps, self.node.settings.reserve_ms * 1000)
         results, now = await self.node.on_behalf(environment, "vital", steps.keep, *keeping)
         resumed = []
         for h, result in zip(kept, results, strict=True):
-            if result.lease_until is None or result.over is not None:
+            held = session.held[h.task_id, h.epoch]
+            if result.lease_until is None:
                 session.drop((h.task_id, h.epoch))
-                continue
-            left = max(0, result.lease_until - now)
-            session.held[h.task_id, h.epoch].until = until_of(left)
-            phase = "started" if result.started else "reserved"
-            fields = {"phase": phase, "attempt": h.attempt, "lease_ms": left // 1000}
-            resumed.append({"task_id": h.task_id, "epoch": h.epoch, **fields})
+            elif result.over is not None:
+                held.over_at = 0.0  # it is ended at the next look
+            else:
+                left = max(0, result.lease_until - now)
+                held.until = until_of(left)
+                fields = {"attempt": h.attempt, "lease_ms": left // 1000}
+                phase = "started" if result.started else "reserved"
+                resumed.append({"task_id": h.task_id, "epoch": h.epoch, "phase": phase, **fields})
         alive = {(r["task_id"], r["epoch"]) for r in resumed}
         lost = [_named(item) for item in wanted.deliveries if (item.task_id, item.epoch) not in alive]
         self.node.claims.wake_all(session.environment_id)

@@ -25,7 +25,7 @@ from taskmq.codec import RetryWire
 from taskmq.outcome import Ack, Dead, Defer, Retry
 from taskmq.server.digest import settle_digest
 from taskmq.server.errors import ApiError, too_large
-from taskmq.server.views import MAX_MESSAGE, MAX_TRACEBACK, MAX_TYPE, cut, cut_front, extras_of
+from taskmq.server.views import KEPT_COLON, MAX_MESSAGE, MAX_TRACEBACK, MAX_TYPE, cut, cut_front, extras_of
 from taskmq.server.workers.messages import FinishItem, Item
 from taskmq.server.workers.session import HeldTask, Session, policy_of, until_of
 from taskmq.state import Progress, TaskInfo, TaskState
@@ -103,7 +103,7 @@ def _outcome(item: FinishItem, held: HeldTask | None, result: bytes) -> Ack | Re
 def _error(item: FinishItem) -> tuple[str | None, str | None]:
     if item.error is UNSET:
         return None, None
-    kind = cut(item.error.type.replace(": ", ":"), MAX_TYPE) or "Error"
+    kind = cut(item.error.type, MAX_TYPE).replace(": ", KEPT_COLON) or "Error"
     text = f"{kind}: {cut(item.error.message, MAX_MESSAGE)}"
     return text, cut_front(item.error.traceback, MAX_TRACEBACK) or None
 
