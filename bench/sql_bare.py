@@ -25,9 +25,9 @@ from taskmq.transport.base import Reserve, Settle, Settlement, Store
 from taskmq.transport.registry import open_store
 
 Round = Callable[[], None]
-TASK = re.compile(r"\b1024\d{12}\b")
+TASK = re.compile(r"\b1\d{12}\b")
 FIRST_SEQ = 10**12
-"""Of MariaDB's blocks of 1024 tasks, so that the numbers of tasks are found in a statement."""
+"""Of MariaDB's tasks, so that their numbers are found in a statement."""
 
 
 def through(url: str, batch: int) -> Round:

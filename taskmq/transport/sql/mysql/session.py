@@ -47,8 +47,6 @@ from taskmq.transport.sql.words import Words
 
 SLOTS = 16
 LONG_SLOTS = range(SLOTS, 1 << 15)
-BLOCK = 1024
-"""Sequence numbers that one number of ``taskmq_seqs`` stands for: a row for each was a tenth of a publish of 100."""
 LIMITS = ""
 """The guard of all limits: a name that no queue has."""
 
@@ -77,8 +75,6 @@ class MysqlSession(Rare):
         self._pending = [Sent(statement) for statement in begin]
         self._foreseen: tuple[list[int], Sent] | None = None
         """Tasks that were asked for in the packet of the lock."""
-        self._block: tuple[int, Sent] | None = None
-        """Sequence numbers that were asked for with the look at the queues."""
         self._limits_locked = False
 
     # ── exchanges ──
@@ -180,7 +176,6 @@ class MysqlSession(Rare):
         parameters = {"namespace": self.namespace, "names": sorted(set(names)), "ids": list(ids)}
         self._later(hot.GUARD_SHARED, (self.namespace, parameters["names"]))
         queues, handlers = self._later(hot.LOOK, parameters), self._later(hot.HANDLERS, parameters)
-        self._block = self._new_block(len(ids))
         known = self._rows(hot.KNOWN_IDS, parameters)
         return _queue_rows(queues.rows, handlers.rows), {row[0] for row in known}
 
@@ -269,19 +264,10 @@ class MysqlSession(Rare):
     def next_seqs(self, count: int) -> Sequence[int]:
         if not count:
             return ()
-        block, self._block = self._block, None
-        if block is None or count > block[0]:
-            block = self._new_block(count)
-            self.send()
-        first = block[1].first_id * BLOCK
-        return range(first, first + count)
-
-    def _new_block(self, count: int) -> tuple[int, Sent]:
-        """So many numbers, which the next exchange takes; the rows that stand for them are gone at once."""
-        blocks = -(-count // BLOCK)
-        taken = self._later(hot.NEW_SEQS.format(", ".join(["()"] * blocks)))
-        self._later(hot.OLD_SEQS.format(listed(f"LAST_INSERT_ID()+{place}" for place in range(blocks))))
-        return count, taken
+        first = self._now(hot.NEW_SEQS.format(", ".join(["()"] * count))).first_id
+        seqs = range(first, first + count)
+        self._later(hot.OLD_SEQS.format(listed(seqs)))
+        return seqs
 
     def spare_flow_id(self) -> int:
         return int(self._rows(hot.SPARE_FLOW_ID)[0][0])

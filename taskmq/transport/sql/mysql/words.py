@@ -41,6 +41,6 @@ def records(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, l
     return f"({text}) r", [value for row in rows for value in row]
 
 
-def listed(values: Iterable[int | str]) -> str:
+def listed(values: Iterable[int]) -> str:
     """Numbers as a table ``r`` with the column ``seq``."""
     return f"({' UNION ALL '.join(f'SELECT {value} AS seq' for value in values)}) r"
