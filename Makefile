@@ -42,7 +42,7 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# About twenty-five minutes on two quiet cores; one figure alone: .venv/bin/python -m bench.urgent. By hand, because they
+# Long: the rows of SQL servers are made with a million tasks. One figure alone: .venv/bin/python -m bench.urgent. By hand, because they
 # make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source,
 # bench.sql_worker.
 REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_hold redis_cluster
@@ -52,7 +52,7 @@ bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this mac
 	@for name in imports claim_scale partition_scale enqueue_huey group_commit worker_noop worker_huey gates sqlite_processes pools idle start rss urgent; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 	@for name in $(SQL); do echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
-	@for name in $(REDIS) "worker_noop redis" "urgent redis"; do \
+	@for name in $(REDIS) "worker_noop redis" "urgent redis" "server sqlite" "server postgresql"; do \
 		echo "== bench.$$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
 changelog: $(VENV)/ready  ## move the fragments of changes/ into CHANGELOG.md; for releases

@@ -77,7 +77,8 @@ def main(kind: str, tasks: int, checkout: str | None) -> None:
             )
             name = f"{kind}: {count} processes / the source library's scripts"
             report(name, f"{ours:,.0f}/s", f"{theirs:,.0f}/s", ours / theirs, ">= 1.5")
-    (off,) = alternate([lambda: rate(without, tasks, 8, 10)], ROUNDS)
+    alone, off = alternate([lambda: rate(without, tasks, 1, 10), lambda: rate(without, tasks, 8, 10)], ROUNDS)
+    figure(f"{kind}: 1 process, lua=off, by 10", f"{alone:,.0f}/s", alone, "-")
     figure(f"{kind}: 8 processes, lua=off, by 10", f"{off:,.0f}/s", off, ">= 10,000")
 
 

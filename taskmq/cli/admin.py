@@ -6,7 +6,7 @@ import click
 
 from taskmq.cli.admin_places import application, namespace, queue
 from taskmq.cli.admin_tokens import token
-from taskmq.cli.credentials import a_name, check_migrated, credentials, days, new_file, place_options, write
+from taskmq.cli.credentials import a_name, check_migrated, credentials, file_options, new_file, place_options, write
 from taskmq.cli.database import database_option
 from taskmq.cli.migrate import opened
 from taskmq.cli.output import echo_fields, json_option
@@ -23,9 +23,7 @@ def command() -> None:
 @place_options
 @click.option("--queue", metavar="NAME", required=True, callback=a_name)
 @click.option("--worker-access", is_flag=True, help="Also scopes for workers.")
-@click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
-@click.option("--expires", metavar="90d", callback=days, help="When the token ends. [never]")
-@click.option("--output", metavar="FILE", required=True, help="A new file for the credentials, mode 0600.")
+@file_options
 @json_option
 def bootstrap(
     database: str | None,

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskmq.cli.credentials import a_name, check_migrated, credentials, days, new_file, place_options, write
+from taskmq.cli.credentials import (
+    a_name,
+    check_migrated,
+    credentials,
+    days,
+    file_options,
+    new_file,
+    place_options,
+    write,
+)
 from taskmq.cli.database import CONFLICT, MISSING, database_option
 from taskmq.cli.exits import USAGE, CliError
 from taskmq.cli.migrate import opened
@@ -30,9 +39,7 @@ def token() -> None:
 @place_options
 @click.option("--scope", "scopes", metavar="S[:Q,…]", multiple=True, required=True, help="For all queues or these.")
 @click.option("--name", metavar="NAME", default="cli", show_default=True, callback=a_name)
-@click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
-@click.option("--expires", metavar="90d", callback=days)
-@click.option("--output", metavar="FILE", required=True)
+@file_options
 @json_option
 def create(
     database: str | None,
@@ -125,9 +132,7 @@ def revoke(database: str | None, token_id: str) -> None:
 @database_option
 @click.argument("token_id")
 @click.option("--overlap", metavar="1h", callback=days, help="How long the old one still opens. [not at all]")
-@click.option("--url", metavar="URL", help="Of the server, to be written into the file.")
-@click.option("--expires", metavar="90d", callback=days, help="When the new token ends. [never]")
-@click.option("--output", metavar="FILE", required=True, help="A new file for the credentials, mode 0600.")
+@file_options
 @json_option
 def rotate(
     database: str | None,

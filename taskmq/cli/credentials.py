@@ -32,6 +32,18 @@ def place_options(command: Any) -> Any:
     return command
 
 
+def file_options(command: Any) -> Any:
+    """Add ``--url``, ``--expires`` and ``--output``: a new token, and the file that it goes into."""
+    options = (
+        click.option("--url", metavar="URL", help="Of the server, to be written into the file."),
+        click.option("--expires", metavar="90d", callback=days, help="When the token ends. [never]"),
+        click.option("--output", metavar="FILE", required=True, help="A new file for the credentials, mode 0600."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def a_name(_: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A name, checked."""
     return value if value is None else check_name(f"--{param.name}", value)

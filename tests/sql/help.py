@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from taskmq.codec import Envelope, encode
 from taskmq.ids import new_id
@@ -54,6 +55,12 @@ def claim(store: Store, n: int = 10, queue: str = "q") -> list[Delivery]:
 
 def acknowledge(store: Store, held: Sequence[Delivery]) -> list[bool]:
     return store.settle(Settle(items=[Settlement(delivery, Ack()) for delivery in held]))
+
+
+def work_off_by_all(stores: Sequence[Store]) -> list[str]:
+    """Each store in a thread of its own; what each has done, behind one another."""
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return [task_id for done in pool.map(work_off, stores) for task_id in done.elements()]
 
 
 def work_off(store: Store, queue: str = "q") -> Counter[str]:

@@ -16,7 +16,7 @@ from taskmq.errors import ConfigError
 from taskmq.testing.pgbouncer import POOL, Pgbouncer, pgbouncer
 from taskmq.transport.base import Wait
 from taskmq.transport.registry import open_schema, open_store
-from tests.sql.help import publish, work_off
+from tests.sql.help import publish, work_off, work_off_by_all
 
 
 @pytest.fixture
@@ -43,12 +43,7 @@ def test_more_stores_than_sessions_work_side_by_side(pooler: Pgbouncer, place: s
     ((others,),) = pooler.server.execute(count)
     stores = [open_store(pooler.url(place, prepared="off")) for _ in range(POOL)]
     publish(stores[0], 300)
-    done: list[str] = []
-    threads = [threading.Thread(target=lambda s=store: done.extend(work_off(s))) for store in stores]  # type: ignore[misc]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    done = work_off_by_all(stores)
     assert len(done) == len(set(done)) == 300
     ((sessions,),) = pooler.server.execute(count)
     for store in stores:

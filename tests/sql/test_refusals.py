@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from taskmq.errors import ConfigError, TransportError, TransportUnavailable
 from taskmq.queue import Partition
 from taskmq.transport.base import Publish
 from taskmq.transport.registry import open_schema, open_store
-from tests.sql.help import message, publish, work_off
+from tests.sql.help import message, publish, work_off, work_off_by_all
 from tests.sql.sides import Mariadb, Postgres, Side, own, shared
 
 
@@ -163,12 +162,7 @@ def test_a_forced_isolation_level_changes_nothing(side: Side, level: str) -> Non
     with _forced(side, place, level) as url:
         stores = [open_store(url) for _ in range(2)]
         publish(stores[0], 100)
-        done: list[str] = []
-        threads = [threading.Thread(target=lambda s=store: done.extend(work_off(s))) for store in stores]  # type: ignore[misc]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        done = work_off_by_all(stores)
         assert len(done) == len(set(done)) == 100
         for store in stores:
             store.close()

@@ -167,7 +167,11 @@ class Session(Protocol):
         ...
 
     def tasks_by_seq(self, seqs: Sequence[int], *, lock: bool = False) -> list[TaskRow]:
-        """Tasks of this namespace by seq, in any state. ``lock``: nobody takes them away before the end (short.py)."""
+        """Tasks of this namespace by seq, in any state.
+
+        ``lock``: nobody takes them away before the end (short.py); where there is no short way, their queue's lock sees
+        to that already.
+        """
         ...
 
     def run_mates(self, lanes: Sequence[int]) -> list[TaskRow]:

@@ -1,4 +1,4 @@
-"""Pieces of statements that all engines word alike: what falls due in a queue, and how many tasks it has.
+"""Pieces of statements that all engines word alike: what falls due in a queue, how many tasks it has, a task's columns.
 
 They stand in statements whose queue is ``q``; ``:now`` is the store's clock. Each kind of due thing has an index of
 its own that holds nothing else.
@@ -7,6 +7,7 @@ its own that holds nothing else.
 from __future__ import annotations
 
 from taskmq.transport.sql.codes import COUNT_RUNNING, DUE, READY, RUNNING
+from taskmq.transport.sql.rows import TaskRow
 
 NEVER = 1 << 62
 
@@ -17,6 +18,12 @@ BLOCK = ("blocked_until", "taskmq_flows", "blocked_until IS NOT NULL")
 """The end of a partition's delay."""
 EXPIRY = ("expires_at", "taskmq_tasks", f"expires_at IS NOT NULL AND state<>{RUNNING}")
 """A waiting task that must be started before."""
+
+TASK_ROW = ", ".join(
+    f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
+    for name in TaskRow.__struct_fields__
+)
+"""A TaskRow of a task ``t``."""
 
 Kind = tuple[str, str, str]
 

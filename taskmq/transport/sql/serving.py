@@ -55,7 +55,7 @@ class _Moved(Exception):
 
 
 TIMEOUT_SLACK = 1_500_000
-"""Microseconds."""
+"""Microseconds that a lease outlasts its task's timeout, in which who serves the task ends it and says so."""
 
 
 class SqlServing(SqlInspect):
@@ -165,12 +165,12 @@ class _Steps:
 
         Raises _Moved where they are not simple: their rows must not be locked before their queues are.
         """
-        locks = self._session.short is not None
+        rows_lock = not self._session.shared or self._session.short is not None
         only_starts = all(isinstance(step, Begin) for _, steps in calls for step in steps)
-        if not only_starts or (self._session.shared and not locks):
+        if not only_starts or not rows_lock:
             return self.run(calls)
         found = self._session.unfinished(sorted({step.task_id for _, steps in calls for step in steps}))
-        rows = self._session.tasks_by_seq(sorted(seq for seq, _ in found.values()), lock=locks)
+        rows = self._session.tasks_by_seq(sorted(seq for seq, _ in found.values()), lock=True)
         held = self._held(rows, {owner for owner, _ in calls})
         if any(row.run_lane is not None or self._too_late(row) for row in held):
             raise _Moved
@@ -188,8 +188,7 @@ class _Steps:
         owners = {owner for owner, _ in calls}
         with open_books(self._session, self._queues, self._now) as books:
             self._books = {book.row.queue_id: book for book in books.values()}
-            locks = self._session.short is not None
-            rows = self._session.tasks_by_seq([seq for seq, _ in found.values()], lock=locks)
+            rows = self._session.tasks_by_seq([seq for seq, _ in found.values()], lock=True)
             held = self._held(rows, owners)
             hands = Hands(self._session, self._now, books.values())
             hands.load(held)
@@ -331,7 +330,7 @@ def _withdraw(session: Session, task_ids: Sequence[str], now: int) -> dict[str, 
     if not found:
         return states
     with open_books(session, {queue for _, queue in found.values()}, now) as books:
-        rows = session.tasks_by_seq([seq for seq, _ in found.values()], lock=session.short is not None)
+        rows = session.tasks_by_seq([seq for seq, _ in found.values()], lock=True)
         reserved = [row for row in rows if row.state == RUNNING and _reserved(row)]
         hands = Hands(session, now, books.values())
         hands.load(reserved)

@@ -38,7 +38,7 @@ from taskmq.transport.sql.rows import Ending, Success, TaskRow, TaskUpdate
 
 def settle(session: Session, items: Sequence[Settlement], books: dict[str, Book], now: int) -> list[bool]:
     """End deliveries, in order; False where the lease was lost. The books of their queues are open, and stay so."""
-    tasks = held_tasks(session, [item.delivery for item in items], lock=session.short is not None)
+    tasks = held_tasks(session, [item.delivery for item in items], lock=True)
     held = [task for task in tasks if task is not None]
     if not held:
         return [False] * len(items)

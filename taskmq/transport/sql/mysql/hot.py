@@ -13,9 +13,9 @@ from __future__ import annotations
 import msgspec
 
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
+from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, TASK_ROW, counted, first
 from taskmq.transport.sql.mysql.words import COUNTS
-from taskmq.transport.sql.rows import RARELY_SET, ClaimedTask, DueTask, FlowValues, NewTask, TaskRow, TaskUpdate
+from taskmq.transport.sql.rows import RARELY_SET, ClaimedTask, DueTask, FlowValues, NewTask, TaskUpdate
 
 
 def _columns(*names: str, prefix: str = "") -> str:
@@ -25,10 +25,6 @@ def _columns(*names: str, prefix: str = "") -> str:
 _FLOW = (
     "flow_id, code, weight, tag, h1, h2, hseq, hhandler, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, "
     "paused, max_running, p1, p2, pseq"
-)
-_TASK = ", ".join(
-    f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
-    for name in TaskRow.__struct_fields__
 )
 
 # ── queues ──
@@ -134,22 +130,22 @@ SET t.state={RUNNING}, t.due_at=%s, t.epoch=t.epoch+1, t.worker=%s, t.batch=%s, 
 """
 CLAIMED = f"SELECT {_columns(*ClaimedTask.__struct_fields__)} FROM taskmq_tasks WHERE seq IN {{}}"
 BY_SEQ = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE seq IN {{}}
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE seq IN {{}}
   AND t.queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=%s)
 """
-RUN_MATES = f"SELECT {_TASK} FROM taskmq_tasks t WHERE run_lane IN {{}} ORDER BY run_lane, s1, s2, seq"
+RUN_MATES = f"SELECT {TASK_ROW} FROM taskmq_tasks t WHERE run_lane IN {{}} ORDER BY run_lane, s1, s2, seq"
 LAST_END = f"""
 SELECT due_at FROM taskmq_tasks WHERE queue_id=%s AND state={RUNNING} AND due_at<=%s ORDER BY due_at LIMIT 1 OFFSET %s
 """
 ENDED_LEASES = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=%s AND state={RUNNING} AND due_at<=%s ORDER BY t.due_at, seq
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=%s AND state={RUNNING} AND due_at<=%s ORDER BY t.due_at, seq
 """
 IN_HANDS = f"""
 SELECT batch, run_lane, position, seq FROM taskmq_tasks WHERE queue_id=%s AND state={RUNNING} AND batch IN {{}}
 """
 EXPIRED = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=%s AND expires_at IS NOT NULL AND state<>{RUNNING} AND expires_at<=%s
-ORDER BY expires_at, seq LIMIT %s
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=%s AND expires_at IS NOT NULL AND state<>{RUNNING}
+  AND expires_at<=%s ORDER BY expires_at, seq LIMIT %s
 """
 ATTEMPT_LOGS = "SELECT seq, attempt_log FROM taskmq_tasks WHERE seq IN {}"
 UPDATE_NAMES = TaskUpdate.__struct_fields__

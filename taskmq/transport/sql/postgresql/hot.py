@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
+from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, TASK_ROW, counted, first
 from taskmq.transport.sql.postgresql.words import COUNTS
 from taskmq.transport.sql.rows import (
     ClaimedTask,
@@ -33,7 +33,6 @@ from taskmq.transport.sql.rows import (
     NewTask,
     Renewal,
     Success,
-    TaskRow,
     TaskUpdate,
 )
 
@@ -75,10 +74,6 @@ def given_tasks(rows: str, condition: str = "") -> str:
 _FLOW = (
     "flow_id, code, weight, tag, h1, h2, hseq, hhandler, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, "
     "paused, max_running, p1, p2, pseq"
-)
-_TASK = ", ".join(
-    f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
-    for name in TaskRow.__struct_fields__
 )
 
 # ── queues ──
@@ -204,16 +199,16 @@ FROM r WHERE t.ctid=r.place
 RETURNING {columns(*CLAIMED, prefix="t.")}
 """
 BY_SEQ = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE seq = ANY(%s::bigint[])
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE seq = ANY(%s::bigint[])
   AND (SELECT namespace FROM taskmq_queues q WHERE q.queue_id=t.queue_id)=%s
 """
 BY_SEQ_LOCKED = f"{BY_SEQ}FOR UPDATE OF t"
 RUN_MATES = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE run_lane IS NOT NULL AND run_lane = ANY(%s::bigint[])
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE run_lane IS NOT NULL AND run_lane = ANY(%s::bigint[])
 ORDER BY run_lane, s1, s2, seq
 """
 ENDED_LEASES = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=%(queue)s AND state={RUNNING} AND due_at<=coalesce(
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=%(queue)s AND state={RUNNING} AND due_at<=coalesce(
   (SELECT due_at FROM taskmq_tasks WHERE queue_id=%(queue)s AND state={RUNNING} AND due_at<=%(now)s
     ORDER BY due_at LIMIT 1 OFFSET %(last)s), %(now)s) ORDER BY t.due_at, seq FOR UPDATE SKIP LOCKED
 """
@@ -222,8 +217,8 @@ SELECT DISTINCT ON (batch, run_lane) seq FROM taskmq_tasks
 WHERE queue_id=%s AND state={RUNNING} AND batch = ANY(%s::bigint[]) ORDER BY batch, run_lane, position
 """
 EXPIRED = f"""
-SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=%s AND expires_at IS NOT NULL AND state<>{RUNNING} AND expires_at<=%s
-ORDER BY expires_at, seq LIMIT %s
+SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=%s AND expires_at IS NOT NULL AND state<>{RUNNING}
+  AND expires_at<=%s ORDER BY expires_at, seq LIMIT %s
 """
 ATTEMPT_LOGS = "SELECT seq, attempt_log FROM taskmq_tasks WHERE seq = ANY(%s::bigint[])"
 UPDATE_TASKS = f"""

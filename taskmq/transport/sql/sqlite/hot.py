@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmq.transport.sql.codes import COUNT_QUEUED, COUNT_RUNNING, DUE, READY, RUNNING, SUCCEEDED
-from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, counted, first
+from taskmq.transport.sql.fragments import BLOCK, EXPIRY, LEASE, TASK, TASK_ROW, counted, first
 from taskmq.transport.sql.rows import RARELY_SET, ClaimedTask, DueTask, NewTask, TaskRow, TaskUpdate
 
 
@@ -26,10 +26,6 @@ def _as_json(columns: str, source: str) -> str:
 _FLOW = (
     "flow_id, code, weight, tag, h1, h2, hseq, hhandler, elig, n_run, n_wait, blocked_until, blocked_seq, held_by, "
     "paused, max_running, p1, p2, pseq"
-)
-_TASK = ", ".join(
-    f"coalesce(t.{name}, 0) AS {name}" if name in ("lane", "due_at") else f"t.{name}"
-    for name in TaskRow.__struct_fields__
 )
 _TASK_NAMES = _columns(*TaskRow.__struct_fields__)
 _CLAIMED_T = _columns(*ClaimedTask.__struct_fields__, prefix="t.")
@@ -137,17 +133,17 @@ CLAIMED_ROWS = (
 )
 BY_SEQ = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value "
+    f"SELECT {TASK_ROW} FROM json_each(?) j CROSS JOIN taskmq_tasks t ON t.seq=j.value "
     "WHERE t.queue_id IN (SELECT queue_id FROM taskmq_queues WHERE namespace=?)",
 )
 RUN_MATES = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE run_lane IS NOT NULL AND run_lane IN (SELECT value FROM json_each(?)) "
-    "ORDER BY run_lane, s1, s2, seq",
+    f"SELECT {TASK_ROW} FROM taskmq_tasks t WHERE run_lane IS NOT NULL "
+    "AND run_lane IN (SELECT value FROM json_each(?)) ORDER BY run_lane, s1, s2, seq",
 )
 ENDED_LEASES = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=:queue AND state={RUNNING} AND due_at<=coalesce("
+    f"SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=:queue AND state={RUNNING} AND due_at<=coalesce("
     f"(SELECT due_at FROM taskmq_tasks WHERE queue_id=:queue AND state={RUNNING} AND due_at<=:now "
     "ORDER BY due_at LIMIT 1 OFFSET :last), :now) ORDER BY due_at, seq",
 )
@@ -157,7 +153,7 @@ WHERE queue_id=? AND state={RUNNING} AND batch IN (SELECT value FROM json_each(?
 """
 EXPIRED = _as_json(
     _TASK_NAMES,
-    f"SELECT {_TASK} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<>{RUNNING} "
+    f"SELECT {TASK_ROW} FROM taskmq_tasks t WHERE queue_id=? AND expires_at IS NOT NULL AND state<>{RUNNING} "
     "AND expires_at<=? ORDER BY expires_at, seq LIMIT ?",
 )
 ATTEMPT_LOGS = """
