@@ -227,6 +227,7 @@ class Transaction:
         self._connection: Any = None
         self.reading = True
         self._replies: dict[Read, Any] = {}
+        self._strings: dict[bytes, Any] = {}
         self._used: dict[Read, None] = {}
         self._watched: set[bytes] = set()
         self._writes: list[Read] = []
@@ -236,10 +237,21 @@ class Transaction:
         if command[0] not in READS:
             self._writes.append(command)
             return None
+        if command[0] in (b"GET", b"MGET"):
+            strings = self._strings_of(command[1:])
+            return strings if command[0] == b"MGET" else strings[0]
         if command not in self._replies:
             self._read([command])
         self._used[command] = None
         return self._replies[command]
+
+    def _strings_of(self, keys: Read) -> list[Any]:
+        """Strings, from whichever reads brought them."""
+        missing = tuple(key for key in keys if key not in self._strings)
+        if missing:
+            self._read([(b"MGET", *missing)])
+        self._used |= dict.fromkeys((b"GET", key) for key in keys)
+        return [self._strings[key] for key in keys]
 
     def begin(self, connection: Any, ahead: list[Read]) -> None:
         """Read what will be asked for, in one exchange."""
@@ -252,7 +264,11 @@ class Transaction:
         self._watched |= keys
         sent: list[Read] = [(b"WATCH", *sorted(keys)), *commands] if keys else commands
         replies = self._exchange(sent)
-        self._replies.update(zip(commands, replies[-len(commands) :], strict=True))
+        for command, reply in zip(commands, replies[-len(commands) :], strict=True):
+            if command[0] == b"MGET":
+                self._strings.update(zip(command[1:], reply, strict=True))
+            else:
+                self._replies[command] = reply
 
     def commit(self) -> bool:
         """Write, if nothing that was read has changed; False: it has, and nothing was written.
@@ -278,8 +294,11 @@ class Transaction:
 
     def steady(self, prefix: int) -> tuple[Read, ...]:
         """The reads of this run that are likely to be made again by the next one."""
-        steady = (read for read in self._used if len(read) > 1 and read[1][prefix:].partition(b":")[0] in _STEADY)
-        return tuple(read for read, _ in zip(steady, range(REMEMBERED), strict=False))
+        known = (read for read in self._used if len(read) > 1 and read[1][prefix:].partition(b":")[0] in _STEADY)
+        steady = tuple(read for read, _ in zip(known, range(REMEMBERED), strict=False))
+        strings = tuple(key for what, key in (read[:2] for read in steady) if what == b"GET")
+        others = tuple(read for read in steady if read[0] != b"GET")
+        return ((b"MGET", *strings), *others) if strings else others
 
     def _exchange(self, commands: Sequence[Read]) -> list[Any]:
         replies = exchange(self._server.settings.shown, self._connection, commands)
@@ -306,16 +325,21 @@ def _topic(name: str, args: Sequence[bytes]) -> Any:
 
 
 def _given(name: str, args: Sequence[bytes], start: bytes) -> list[Read]:
-    """Reads that follow from the arguments: the clock, and the records that a settle names."""
+    """Reads that follow from the arguments: the clock, and the records that a publish or a settle names."""
     clock: list[Read] = [(b"TIME",)] if args[1] == b"0" else []
-    if name != "settle":
+    at = 3 + int(args[2]) if name in ("publish", "settle") else 0
+    if not at:
         return clock
-    at = 3 + int(args[2])
     ids: dict[bytes, None] = {}
+    if name == "publish":
+        at += 1 + 2 * int(args[at])
     while at < len(args):
         ids[args[at + 1]] = None
-        at += 2 + {b"a": 1, b"r": 3, b"d": 1, b"x": 3}.get(args[at][:1], 0)
-    return [*clock, (b"MGET", *(start + b"t:" + task_id for task_id in ids))]
+        if name == "publish":
+            at += 8 if args[at].endswith(b"x") else 3
+        else:
+            at += 2 + {b"a": 1, b"r": 3, b"d": 1, b"x": 3}.get(args[at][:1], 0)
+    return [*clock, (b"EXISTS" if name == "publish" else b"MGET", *(start + b"t:" + task_id for task_id in ids))]
 
 
 def _bytes(value: Any) -> bytes:

@@ -262,7 +262,9 @@ def _digest(queues: Sequence[str]) -> str:
 
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
-    """What a publish answered; raises what it refused."""
+    """What a publish answered, nothing if all are new; raises what it refused."""
+    if not answer:
+        return [Receipt(message.id, duplicate=False) for message in messages]
     if _refused(answer):
         raise _refusal(answer)
     return [

@@ -5,12 +5,13 @@
 --        for each message: "spec's index,priority" or, when there is more to it, "spec's index,priority,x", then id and the
 --        static part of its record (from the letters of line 2 on); and with x: "run_after;expires;deadline" (r: from now,
 --        a: absolute), partition code, key, "digest;ttl", limit key
--- reply  a string for each message: "" when it was stored, the id of the first one when it is a duplicate;
---        {"!key", key, id, queue} when a key is taken by other content, {"!full", queue, max_queued, queued, more}:
+-- reply  nothing if all were stored, else a string for each message: "" when it was stored, the id of the first one when it
+--        is a duplicate; {"!key", key, id, queue} when a key is taken by other content, {"!full", queue, max_queued, queued, more}:
 --        nothing was stored
 -- all or none  because all writes are made at the end; one script, so key check and insert are one step
 
 -- @include commit
+-- @include short
 
 local function moment(text)
   local kind, us = match(text, '^(.)(%d+)$')

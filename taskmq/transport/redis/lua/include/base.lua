@@ -13,6 +13,7 @@
 --         keys are in that name's slot. The second one makes the server answer TRYAGAIN while the slot moves.
 
 local run = {} -- the scripts by name
+local short = {} -- short ways to the same answers by name (short.lua); nil from one says: not this call
 local P, now
 local H, home -- what keys begin with that are no queue's: the prefix, in a cluster with a name's slot; that name, else nil
 local W -- commands for the end
@@ -20,9 +21,10 @@ local fresh, clean = {}, false
 local woken, begun -- in a cluster told beside every reply: how many waiters there is work for, whether the queue is new
 
 -- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
-local format, sub, byte, match, gmatch, gsub, concat, floor, max, min
+local format, sub, byte, find, match, gmatch, gsub, rep, concat, floor, max, min
 local function prepare()
-  format, sub, byte, match, gmatch, gsub = string.format, string.sub, string.byte, string.match, string.gmatch, string.gsub
+  format, sub, byte, rep = string.format, string.sub, string.byte, string.rep
+  find, match, gmatch, gsub = string.find, string.match, string.gmatch, string.gsub
   concat, floor, max, min = table.concat, math.floor, math.max, math.min
 end
 
@@ -32,8 +34,11 @@ end
 
 local function enter_script(name, KEYS, ARGV)
   if not format then prepare() end
-  if not clean then renew() end -- the last one failed
-  clean, P, now = false, ARGV[1], tonumber(ARGV[2])
+  if not clean then -- the last one failed
+    renew()
+    clean = true
+  end
+  P, now = ARGV[1], tonumber(ARGV[2])
   H, home = P, nil
   if KEYS[1] then
     H = sub(KEYS[1], 1, -#'state' - 1)
@@ -43,7 +48,16 @@ local function enter_script(name, KEYS, ARGV)
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
   end
-  local reply = run[name](ARGV)
+  local reply = short[name] and short[name](ARGV)
+  if reply then
+    if home then
+      reply = {reply, woken, begun}
+      woken = 0
+    end
+    return reply
+  end
+  clean = false
+  reply = run[name](ARGV)
   if home then reply = {reply, woken, begun} end
   renew()
   clean = true
@@ -69,6 +83,9 @@ local BATCH, HALF = 48, 24
 -- An integer in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey; and %d
 -- takes a third of the time of %.0f.
 local function I(x) return format('%d', x) end
+
+-- Any number in a command; whole ones, which most are, in a tenth of the time.
+local function real(x) return x == floor(x) and x < 2 ^ 53 and I(x) or format('%.17g', x) end
 
 -- Whether text a sorts before b by its bytes. Lua's < asks the server's locale.
 local function before(a, b)

@@ -128,6 +128,15 @@ end
 
 end
 
+-- What was chosen among the queues of a cluster (cluster.py).
+local function plan_of(text)
+  local heads, followers, look, seen, served = match(text, '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
+  return heads and {
+    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
+    served = tonumber(served)
+  }
+end
+
 -- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
 local function served_by(plan, served, taken)
   local asked = plan.heads + plan.followers
