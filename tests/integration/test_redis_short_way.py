@@ -1,0 +1,85 @@
+"""Plain calls go the short way (lua/include/short.lua): few commands on the server. The random programs hold its answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from taskmq.durations import Moment
+from taskmq.outcome import Ack, Retry
+from taskmq.queue import Limit, QueueConfig
+from taskmq.testing.servers import RedisServer
+from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
+from taskmq.transport.registry import open_store
+from tests.integration.redis_help import HOUR, admin, message, own_server, publish
+
+FOREIGN = {"info", "config|resetstat", "fcall", "ping", "hello", "client|setinfo"}
+
+
+def commands(server: RedisServer, act: Callable[[], object]) -> int:
+    """How many commands the server runs for this, those inside of scripts."""
+    admin(server, "CONFIG", "RESETSTAT")
+    act()
+    stats = admin(server, "INFO", "commandstats").decode()
+    calls = re.findall(r"^cmdstat_(\S+?):calls=(\d+),", stats, re.MULTILINE)
+    return sum(int(number) for name, number in calls if name not in FOREIGN)
+
+
+def claim(store: Store, limit: int) -> Settle:
+    """Claim so many, and end them with success when it is sent."""
+    taken = store.reserve(Reserve(queues=["q"], limit=limit, worker="w")).deliveries
+    return Settle(items=[Settlement(delivery, Ack(b"1")) for delivery in taken])
+
+
+@pytest.mark.parametrize("size", [1, 50])
+@pytest.mark.parametrize("settings", [QueueConfig(), QueueConfig(order="aging"), QueueConfig(max_running=500)])
+def test_a_plain_call_is_as_many_commands_whatever_its_size(size: int, settings: QueueConfig) -> None:
+    with own_server() as server:
+        store = open_store(server.url())
+        store.configure_queues({"q": settings})
+        publish(store, 200)
+        claim(store, 1)
+        messages = [message() for _ in range(size)]
+        assert commands(server, lambda: store.publish(Publish(messages=messages))) <= 10
+        claims: list[Settle] = []
+        assert commands(server, lambda: claims.append(claim(store, size))) <= 9
+        assert commands(server, lambda: store.settle(claims[0])) <= 8
+        assert len(claims[0].items) == size
+
+
+def test_what_is_not_plain_goes_the_long_way_and_ends_as_well() -> None:
+    with own_server() as server:
+        store = open_store(server.url())
+        publish(store, 3)
+        store.publish(
+            Publish(
+                messages=[
+                    message(),
+                    message(limit=Limit("u", 1)),
+                    message(expires=Moment(HOUR, True)),
+                    message(key="k"),
+                    message(partition="!p"),
+                ]
+            )
+        )
+        taken = claim(store, 20).items
+        assert len(taken) == 8
+        outcomes = [Retry(0, error="E") if at == 4 else Ack() for at in range(8)]
+        items = [Settlement(item.delivery, outcome) for item, outcome in zip(taken, outcomes, strict=True)]
+        assert all(store.settle(Settle(items=items)))
+        assert len(claim(store, 20).items) == 1
+        assert not any(store.settle(Settle(items=items)))
+
+
+def test_the_same_id_twice_in_one_call_is_one_task() -> None:
+    with own_server() as server:
+        store = open_store(server.url())
+        publish(store, 1)
+        twice = message()
+        first, second = store.publish(Publish(messages=[twice, twice]))
+        assert (first.id, first.duplicate, second.id, second.duplicate) == (twice.id, False, twice.id, True)
+        held = claim(store, 9).items
+        assert len(held) == 2
+        assert store.settle(Settle(items=[held[1], held[1], held[0]])) == [True, False, True]
