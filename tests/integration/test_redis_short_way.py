@@ -1,4 +1,4 @@
-"""Plain calls go the short way (lua/include/short.lua): few commands on the server. The random programs hold its answers."""
+"""Plain calls go the short way (lua/include/short.lua): few commands. The random programs hold its answers."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 -- @include ending
 
-local full, candidate, choose, deliver, write_back, PARK, parked_now, enough, picks
+local candidate, next_queue, choose, deliver, write_back, PARK, parked_now, enough, picks
 do
 
 local CATCH_UP = 10
@@ -41,7 +41,7 @@ end
 
 local function hides(c, m) return c.runs and not c.runs[lm_spec(m)] end
 
-function full(c, m)
+local function full(c, m)
   if not keyed(c.q, lm_spec(m)) then return false end
   local key, n = limit_of(task(ref_id(m)))
   return free(key, n) <= 0
@@ -156,31 +156,30 @@ local function pick(c, v)
   picks[#picks + 1] = {c, v, m, s}
 end
 
--- Whose turn it is between queues, with its service counted.
-local function next_queue(candidates)
-  local top_band, bands = -1, {}
-  for i = 1, #candidates do
-    bands[i] = band(candidates[i])
-    top_band = max(top_band, bands[i])
-  end
-  local top = -1
+-- Whose turn it is between queues, with its service counted: of those with the most urgent head who had least for its weight.
+function next_queue(candidates)
+  local top_band, top = -1, -1
   for i = 1, #candidates do
     local c = candidates[i]
-    if bands[i] == top_band then top = max(top, c.served / c.q.weight) end
+    if c.band > top_band then
+      top_band, top = c.band, c.served / c.weight
+    elseif c.band == top_band then
+      top = max(top, c.served / c.weight)
+    end
   end
   local least = top - CATCH_UP
   local winner, e
   for i = 1, #candidates do
     local c = candidates[i]
-    if bands[i] == top_band then
-      local own = max(c.served / c.q.weight, least)
-      if not winner or own < e or (own == e and before(c.q.name, winner.q.name)) then winner, e = c, own end
+    if c.band == top_band then
+      local own = max(c.served / c.weight, least)
+      if not winner or own < e or (own == e and before(c.name, winner.name)) then winner, e = c, own end
     end
   end
-  if winner.served / winner.q.weight >= least then
+  if winner.served / winner.weight >= least then
     winner.served = winner.served + 1
   else
-    winner.served = least * winner.q.weight + 1
+    winner.served = least * winner.weight + 1
   end
   return winner
 end
@@ -189,7 +188,10 @@ local function still(candidates)
   local left = {}
   for i = 1, #candidates do
     local c = candidates[i]
-    if c.room ~= 0 and best(c) then left[#left + 1] = c end
+    if c.room ~= 0 and best(c) then
+      c.band = band(c)
+      left[#left + 1] = c
+    end
     if enough then break end
   end
   return left
@@ -215,7 +217,9 @@ local function take_heads(candidates, n, gated, look)
     end
     if gated then
       candidates = still(candidates)
-    elseif c.room == 0 or not best(c) then
+    elseif c.room ~= 0 and best(c) then
+      c.band = band(c)
+    else
       for i = 1, #candidates do
         if candidates[i] == c then
           table.remove(candidates, i)
@@ -249,7 +253,7 @@ end
 function candidate(q, runs, page)
   local aging = q.aging > 0
   local c = {
-    q = q, runs = runs, page = page, aging = aging, flows = q.flows > 0 and not aging, gated = q.limited or runs,
+    q = q, name = q.name, weight = q.weight, runs = runs, page = page, aging = aging, flows = q.flows > 0 and not aging, gated = q.limited or runs,
     room = room(q), heap = {}, first = 1, views = {}, parked = {}, taken = 0, served = q.served, v = q.v
   }
   if q.flows > 0 then c.turns = walk(of_specs(q, 'turns', runs), 2, page) end

@@ -5,22 +5,20 @@
 -- It is for a queue that has nothing but a line – no partition, limit or rate, nothing due – and for tasks of which nothing
 -- else is written down: no expiry, no retry. What meets anything else answers nil before its first write, and the call goes
 -- the long way (publish.lua, claim.lua, ending.lua), which says the same; random programs hold both to it.
+--
+-- A table with nil in its constructor is as large as it will be for one task: to grow costs more than all else done to it.
 
 -- @include commit
+-- @include claim
 
 local ack_shortly
 do
 
--- of a waiting task: spot (priority, seq, spec), epoch, attempts, where line 2 begins
-local WAITING = '^W(...........),(%d+),(%d+),,[^,]*,[01],[^\n]*()\nc[^\ner]*\n[^\n]*\n\n'
--- of a running one: priority, seq, spec, epoch, attempts, hand, flags, started_at, where the worker begins, retention, where
--- line 2 ends, line 3, where lines 5 and 6 begin
-local RUNNING = '^R(.)(........)(..),(%d+),(%d+),%d+,([^,]*),(%d,)(%d*)(),[^\n]*\nc[^\nfkzt]*t?(%d*)()\n([^\n]*)\n[^\n]*\n()[^\n]*()'
 local MOST = 1000 -- tasks
 
 -- What a queue's keys are called: kept for many calls, as long as they are of one prefix.
 local names_of, remember_names, names_for
-local function names(q)
+local function keys_of(q)
   if names_for ~= P then
     names_of, remember_names = kept(200)
     names_for = P
@@ -72,7 +70,7 @@ function short.publish(ARGV)
   local words = #ARGV
   if ARGV[3] ~= '1' or ARGV[5] ~= '1' or words > 7 + 3 * MOST then return nil end
   local q = ARGV[4]
-  local k = names(q)
+  local k = keys_of(q)
   local got = redis.call('MGET', k.conf, k.state, k.seq)
   local c, s = at_rest(got[1], got[2])
   if not s or c.max_queued then return nil end
@@ -80,8 +78,9 @@ function short.publish(ARGV)
   if not spec then return nil end
 
   local seq, aging, n = tonumber(got[3] or '0'), c.aging, (words - 7) / 3
-  local specx, behind, counts = two(tonumber(spec)), ',0,0,,,0,,\nc' .. I(now), {['h' .. spec] = n}
-  local ids, sets, line, seen = {}, {'MSET', k.seq, I(seq + n)}, {'ZADD', line_of(k, q, tonumber(spec))}, n > 1 and {}
+  local number = tonumber(spec)
+  local specx, behind, counts, seen = two(number), ',0,0,,,0,,\nc' .. I(now), {}, n > 1 and {}
+  local ids, sets, line = {nil}, {'MSET', k.seq, I(seq + n), nil, nil}, {'ZADD', line_of(k, q, number), nil, nil}
   local last, prio, field, base
   for at = 8, words, 3 do
     local first, id = ARGV[at], ARGV[at + 1]
@@ -108,19 +107,25 @@ function short.publish(ARGV)
 
   redis.call(unpack(sets))
   redis.call(unpack(line))
+  redis.call('HINCRBY', k.counts, 'h' .. spec, I(n))
   count_in(k, counts)
   wake_up(k, waiters)
   return {}
 end
 
--- The first n members of a line of unpartitioned tasks.
-local function first_members(k, q, specs, n)
-  if specs == 1 then return redis.call('ZRANGE', line_of(k, q, 1), '0', I(n - 1)) end
+do -- reserve
+
+-- of a waiting task: spot (priority, seq, spec), epoch, attempts, where line 2 begins
+local WAITING = '^W(...........),(%d+),(%d+),,[^,]*,[01],[^\n]*()\nc[^\ner]*\n[^\n]*\n\n'
+
+-- The first n members behind the first `from` of a queue's line.
+local function members_of(k, q, specs, from, n)
+  if specs == 1 then return redis.call('ZRANGE', line_of(k, q, 1), I(from), I(from + n - 1)) end
   local lines, at, members = {}, {}, {}
   for spec = 1, specs do
-    lines[spec], at[spec] = redis.call('ZRANGE', line_of(k, q, spec), '0', I(n - 1), 'WITHSCORES'), 1
+    lines[spec], at[spec] = redis.call('ZRANGE', line_of(k, q, spec), '0', I(from + n - 1), 'WITHSCORES'), 1
   end
-  while #members < n do
+  for i = 1, from + n do
     local best, bm, bs
     for spec = 1, specs do
       local m = lines[spec][at[spec]]
@@ -130,85 +135,179 @@ local function first_members(k, q, specs, n)
       end
     end
     if not best then break end
-    members[#members + 1], at[best] = bm, at[best] + 2
+    at[best] = at[best] + 2
+    if i > from then members[#members + 1] = bm end
   end
   return members
 end
 
--- What a queue has served after so many more (the rest of the text is its rate's).
-local function served_text(text, n, plan)
-  local served, rest = 0, ',,'
-  if text then
-    served, rest = match(text, '^([^,]*)(.*)$')
-    served = tonumber(served)
+-- The next member of a queue's line becomes its head; false: there is none, or it has no room for more.
+local function advance(c, page)
+  if c.room == 0 then return false end
+  c.at = c.at + 1
+  if c.at > #c.members then
+    if c.done then return false end
+    c.members, c.read, c.at = members_of(c.k, c.name, #c.state.specs, c.read, page), c.read + page, 1
+    c.done = #c.members < page
+    if not c.members[1] then return false end
   end
-  return real(plan and served_by(plan, served, n) or served + n) .. rest
+  c.head = c.members[c.at]
+  c.band = c.conf.aging > 0 and 0 or byte(c.head) - 48
+  return true
 end
 
--- The next tasks of a queue of its own, or, in a cluster, as many as the plan says.
+-- These queues as candidates of next_queue, those without a head left out; nil: one of them has more than a line.
+local function lines_of(names, page)
+  local k = keys_of(names[1])
+  local keys, candidates = {'MGET', k.conf, k.state, k.served}, {nil}
+  for i = 2, #names do
+    k = keys_of(names[i])
+    keys[3 * i - 1], keys[3 * i], keys[3 * i + 1] = k.conf, k.state, k.served
+  end
+  local got = redis.call(unpack(keys))
+  for i = 1, #names do
+    local c, s = at_rest(got[3 * i - 2], got[3 * i - 1])
+    if not s or c.count then return nil end
+    if not c.paused then
+      local served, rest = 0, ',,' -- rest: its rate's
+      if got[3 * i] then
+        served, rest = match(got[3 * i], '^([^,]*)(.*)$')
+        served = tonumber(served)
+      end
+      k = keys_of(names[i])
+      local candidate = {
+        name = names[i], k = k, conf = c, state = s, weight = c.weight, served = served, had = served, rest = rest,
+        members = NONE, at = 0, read = 0, taken = 0, band = 0, head = '', gone = NONE,
+        room = c.max_running and max(0, c.max_running - redis.call('ZCARD', k.leases))
+      }
+      if advance(candidate, page) then candidates[#candidates + 1] = candidate end
+    end
+  end
+  return candidates
+end
+
+-- The next n of them by the claim rule, member and candidate one after the other; and the candidates that gave.
+local function take(candidates, n, page)
+  local picks, givers = {nil, nil}, {nil}
+  for i = 1, n do
+    local c = candidates[1]
+    if not c then break end
+    if candidates[2] then c = next_queue(candidates) else c.served = c.served + 1 end
+    if c.taken == 0 then givers[#givers + 1] = c end
+    picks[2 * i - 1], picks[2 * i], c.taken = c.head, c, c.taken + 1
+    if c.room then c.room = c.room - 1 end
+    if i < n and not advance(c, page) then
+      for j = 1, #candidates do
+        if candidates[j] == c then
+          table.remove(candidates, j)
+          break
+        end
+      end
+    end
+  end
+  return picks, givers
+end
+
+local function distinct(ARGV, from)
+  if not ARGV[from + 1] then return {ARGV[from]} end
+  local names, seen = {}, {}
+  for i = from, #ARGV do
+    local name = ARGV[i]
+    if seen[name] then return nil end
+    names[i - from + 1], seen[name] = name, true
+  end
+  return names
+end
+
+-- The next tasks of these queues, or, of a queue in a cluster, as many as the plan says.
 function short.reserve(ARGV)
-  local q, plan = ARGV[11], ARGV[10]
-  if ARGV[12] or not q or ARGV[7] ~= '1' or ARGV[8] ~= '-1' or ARGV[9] ~= '0' or plan == 'peek' then return nil end
-  plan = plan ~= '' and plan_of(plan)
+  if ARGV[7] ~= '1' or ARGV[8] ~= '-1' or ARGV[9] ~= '0' or ARGV[10] == 'peek' then return nil end
+  local plan, names = plan_of(ARGV[10]), distinct(ARGV, 11)
   local n = plan and plan.heads or tonumber(ARGV[3])
-  local k = names(q)
-  local got = redis.call('MGET', k.conf, k.state, k.served)
-  local c, s = at_rest(got[1], got[2])
-  if not s or c.paused or c.count or n > MOST then return nil end
-  if c.max_running then n = min(n, c.max_running - redis.call('ZCARD', k.leases)) end
-  if n <= 0 then return nil end
-  local members, keys = first_members(k, q, #s.specs, n), {'MGET'}
-  n = #members
-  if n == 0 then return nil end
-  for i = 1, n do keys[i + 1] = k.task .. sub(members[i], 12) end
+  if n > MOST or not names then return nil end
+  local page = names[2] and min(n, floor(n / #names) + 2) or n
+  local candidates = lines_of(names, page)
+  if not candidates or not candidates[1] then return nil end
+  local picks, givers = take(candidates, n, page)
+  n = #picks / 2
+  local keys = {'MGET', nil}
+  for i = 1, n do keys[i + 1] = H .. 't:' .. sub(picks[2 * i - 1], 12) end
   local records = redis.call(unpack(keys))
 
-  local lease, worker, batch = c.lease or tonumber(ARGV[4]), ARGV[5], ARGV[6] .. '00000'
-  local due = now + lease
-  local till, behind = I(due), ',0,,' .. worker
-  local out, counts, gone = {'0', '', q, I(lease), c.aging > 0 and '1' or '0', ''}, {}, {}
-  local sets, leases = {'MSET', k.served, served_text(got[3], n, plan)}, {'ZADD', k.leases}
-  for i = 1, n do
-    local m, rec = members[i], records[i]
-    local spot, epoch, attempts, at
-    if rec then spot, epoch, attempts, at = match(rec, WAITING) end
-    if not spot then return nil end
-    local hand, prio, spec = batch .. format('%05d', i), sub(m, 1, 1), sub(m, 10, 11)
-    rec = 'R' .. spot .. ',' .. epoch + 1 .. ',' .. attempts .. ',' .. till .. ',' .. hand .. behind .. sub(rec, at)
-    out[5 + 2 * i], out[6 + 2 * i] = rec, sub(m, 12)
-    sets[2 + 2 * i], sets[3 + 2 * i] = keys[i + 1], rec
-    leases[1 + 2 * i], leases[2 + 2 * i] = till, hand .. ':' .. sub(m, 2, 9) .. prio .. sub(m, 10)
-    local from = gone[spec]
-    if from then
-      from[#from + 1] = m
-    else
-      gone[spec] = {'ZREM', line_of(k, q, number(spec)), m}
-    end
-    counts['r' .. prio] = (counts['r' .. prio] or 0) - 1
+  local worker, batch, out = ',0,,' .. ARGV[5], ARGV[6] .. '00000', {'0', '', nil, nil, nil, nil, nil, nil}
+  for i = 1, #givers do
+    local c = givers[i]
+    local lease = c.conf.lease or tonumber(ARGV[4])
+    c.gone = {due = now + lease, till = I(now + lease), leases = {'ZADD', c.k.leases, nil, nil}, lines = NONE, counts = NONE}
+    out[3 * i], out[3 * i + 1], out[3 * i + 2] = c.name, I(lease), c.conf.aging > 0 and '1' or '0'
   end
-  if not s.due or due < s.due then sets[#sets + 1], sets[#sets + 2] = k.state, s.before_due .. till .. ',' .. s.specs end
+  local at = 3 + 3 * #givers
+  out[at] = ''
+  local sets = {'MSET', nil, nil, nil, nil, nil, nil}
+  for i = 1, n do
+    local m, c, rec = picks[2 * i - 1], picks[2 * i], records[i]
+    local spot, epoch, attempts, behind
+    if rec then spot, epoch, attempts, behind = match(rec, WAITING) end
+    if not spot then return nil end
+    local gone, hand, field, spec = c.gone, batch .. format('%05d', i), 'r' .. sub(m, 1, 1), sub(m, 10, 11)
+    rec = 'R' .. spot .. ',' .. epoch + 1 .. ',' .. attempts .. ',' .. gone.till .. ',' .. hand .. worker .. sub(rec, behind)
+    out[at + 1], out[at + 2] = rec, sub(m, 12)
+    at = at + 2
+    sets[2 * i], sets[2 * i + 1] = keys[i + 1], rec
+    local leases, line = gone.leases, gone.lines[spec]
+    leases[#leases + 1], leases[#leases + 2] = gone.till, hand .. ':' .. sub(m, 2, 9) .. sub(m, 1, 1) .. sub(m, 10)
+    if line then
+      line[#line + 1] = m
+    else
+      line = {'ZREM', line_of(c.k, c.name, number(spec)), m}
+      if gone.lines == NONE then gone.lines = {[spec] = line} else gone.lines[spec] = line end
+    end
+    if gone.counts == NONE then
+      gone.counts = {[field] = -1}
+    else
+      gone.counts[field] = (gone.counts[field] or 0) - 1
+    end
+  end
+  at = 2 * n + 2
+  for i = 1, #givers do
+    local c, s = givers[i], givers[i].state
+    sets[at], sets[at + 1] = c.k.served, real(plan and served_by(plan, c.had, c.taken) or c.served) .. c.rest
+    at = at + 2
+    if not s.due or c.gone.due < s.due then
+      sets[at], sets[at + 1] = c.k.state, s.before_due .. c.gone.till .. ',' .. s.specs
+      at = at + 2
+    end
+  end
 
   redis.call(unpack(sets))
-  for _, from in pairs(gone) do redis.call(unpack(from)) end
-  redis.call(unpack(leases))
-  count_in(k, counts)
+  for i = 1, #givers do
+    local gone = givers[i].gone
+    for _, line in pairs(gone.lines) do redis.call(unpack(line)) end
+    redis.call(unpack(gone.leases))
+    count_in(givers[i].k, gone.counts)
+  end
   return out
 end
 
+end
+
+do -- settle
+
+-- of a running one: priority, seq, spec, epoch, attempts, hand, flags, started_at, where the worker begins, retention, where
+-- line 2 ends, line 3, where lines 5 and 6 begin
+local RUNNING = '^R(.)(........)(..),(%d+),(%d+),%d+,([^,]*),(%d,)(%d*)(),[^\n]*\nc[^\nfkzt]*t?(%d*)()\n([^\n]*)\n[^\n]*\n()[^\n]*()'
+
 -- A running task's record after its success, if nothing but its lease depends on it; else nil. outcome: "" or its result.
 -- Answers its lease's member without its id, its spec, when it will be deleted, and its queue, too.
-local till_of, tills -- when what ends now will be deleted, by retention
+local till_of, till_for, till -- when what ends now and is kept so long will be deleted
 local function ended(rec, epoch, ago, outcome)
   local prio, seqx, specx, had, attempts, hand, flags, started_at, behind, retention, cold_ends, texts, fifth, body =
     match(rec, RUNNING)
   if had ~= epoch or retention == '0' then return nil end
   local x = texts_in(texts)
   if x.p or x.l then return nil end
-  if till_of ~= now then till_of, tills = now, {} end
-  local till = tills[retention]
-  if not till then
-    till = I(now + (tonumber(retention) or DAY))
-    tills[retention] = till
+  if till_of ~= now or till_for ~= retention then
+    till_of, till_for, till = now, retention, I(now + (tonumber(retention) or DAY))
   end
   return 'S' .. prio .. seqx .. specx .. ',' .. epoch .. ',' .. attempts + 1 .. ',,' .. hand .. ',' .. flags
     .. (ago == '' and started_at or I(now - ago)) .. sub(rec, behind, cold_ends - 1) .. 'f' .. I(now) .. 'z' .. till
@@ -222,20 +321,24 @@ function short.settle(ARGV)
   local words = #ARGV
   if ARGV[3] ~= '1' or words > 4 + 3 * MOST then return nil end
   local q = ARGV[4]
-  local k = names(q)
-  local at, n, keys, ats, seen = 5, 0, {'MGET', k.conf, k.state}, {}, {}
+  local k = keys_of(q)
+  local at, n, keys, ats, seen = 5, 0, {'MGET', k.conf, k.state, nil}, {nil}, words > 7 and {}
   while at <= words do
     local kind, id = byte(ARGV[at]), ARGV[at + 1]
-    if (kind ~= 65 and kind ~= 97) or seen[id] then return nil end -- A, a
+    if kind ~= 65 and kind ~= 97 then return nil end -- A, a
+    if seen then
+      if seen[id] then return nil end
+      seen[id] = true
+    end
     n = n + 1
-    seen[id], ats[n], keys[n + 3] = true, at, k.task .. id
+    ats[n], keys[n + 3] = at, k.task .. id
     at = at + (kind == 65 and 2 or 3)
   end
   local got = redis.call(unpack(keys))
   local c, s = at_rest(got[1], got[2])
   if not s then return nil end
 
-  local sets, leases, done, counts = {'MSET'}, {'ZREM', k.leases}, {'ZADD', k.done}, {}
+  local sets, leases, done, counts = {'MSET', nil, nil}, {'ZREM', k.leases, nil}, {'ZADD', k.done, nil, nil}, {}
   for i = 1, n do
     local rec, first = got[i + 2], ARGV[ats[i]]
     local kind, epoch, ago = match(first, '^(.),1,(%d+),(%d*)$')
@@ -275,6 +378,8 @@ function ack_shortly(id, epoch, ago, outcome)
   if q.max_running then wake(q.name, 1) end
   place(q, q.plain)
   return true
+end
+
 end
 
 end
