@@ -65,12 +65,16 @@ local numbers_of = {} -- of two digits, as they are needed
 function number(digits)
   local n = numbers_of[digits]
   if n then return n end
+  if #digits > 2 then
+    if sub(digits, 1, 6) == begins then return upper_of * 4096 + number(sub(digits, 7)) end
+    return number(sub(digits, 1, -3)) * 4096 + number(sub(digits, -2))
+  end
   n = 0
   for i = 1, #digits do
     local b = byte(digits, i)
     n = n * 64 + (b > 96 and b - 59 or b == 95 and 37 or b > 64 and b - 54 or b > 47 and b - 47 or 0)
   end
-  if #digits == 2 then numbers_of[digits] = n end
+  numbers_of[digits] = n
   return n
 end
 
