@@ -203,7 +203,7 @@ class Interpreter:
 
     def _call(self, *command: Any) -> Any:
         assert self._current is not None
-        reply = self._current.call(tuple(_bytes(word) for word in command))
+        reply = self._current.call(tuple([word if type(word) is bytes else _bytes(word) for word in command]))
         if isinstance(reply, list):
             return self._runtime.table_from([False if item is None else item for item in reply])
         return False if reply is None else reply
@@ -352,11 +352,13 @@ def _bytes(value: Any) -> bytes:
 
 def _from_lua(value: Any) -> Any:
     """A script's reply as a server would send it: a table up to its first hole, numbers cut to integers."""
+    if isinstance(value, bytes):
+        return value
     if isinstance(value, float):
         return int(value)
-    if hasattr(value, "items") and not isinstance(value, bytes):
+    if hasattr(value, "items"):
         items: list[Any] = []
         while (item := value[len(items) + 1]) is not None:
-            items.append(_from_lua(item))
+            items.append(item if type(item) is bytes else _from_lua(item))
         return items
     return None if value is False else value
