@@ -197,6 +197,17 @@ def test_priority_still_beats_weights(store: RedisClusterTransport) -> None:
     assert claim(store, 1, "heavy", "light")[0].id == urgent
 
 
+def test_a_look_that_takes_tasks_back_sees_each_of_them_once(store: RedisClusterTransport, clock: FakeClock) -> None:
+    """A task whose lease has ended stands before others of its partition again; what follows it is not counted twice."""
+    (first,) = publish(store, "q0", priority=9, partition=Partition("p"))
+    assert [delivery.id for delivery in claim(store, 1, "q0")] == [first]
+    (second,) = publish(store, "q0", priority=5, partition=Partition("p"))
+    publish(store, "q0", partition=Partition("p"))
+    (third,) = publish(store, "q1", priority=3)
+    clock.advance(31)
+    assert [delivery.id for delivery in claim(store, 3, "q0", "q1")] == [first, second, third]
+
+
 def test_four_threads_take_every_task_once(url: str) -> None:
     """Four claimers, two hundred tasks over twelve queues: nothing twice, nothing left."""
     with App(url) as app:

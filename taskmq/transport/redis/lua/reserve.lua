@@ -70,9 +70,10 @@ local function when_next(names)
 end
 
 
--- What a claim of n would take here, without taking it.
+-- What a claim of n would take here, without taking it. What was done with what is due is sent at last: pages of sets are
+-- read by their ranks, which must not move meanwhile.
 local function peek(names, candidates, n, more)
-  commit()
+  collect()
   local heads = choose(candidates, n)
   local bands, followers, position = {}, {}, {}
   for i = 1, #picks do
@@ -84,8 +85,10 @@ local function peek(names, candidates, n, more)
     end
   end
   local q = Q[names[1]]
+  local next_due = #picks == 0 and when_next(names) or ''
+  send()
   return {
-    more and '1' or '0', #picks == 0 and when_next(names) or '', real(q.served), I(q.weight), concat(bands),
+    more and '1' or '0', next_due, real(q.served), I(q.weight), concat(bands),
     concat(followers), parked_now > 0 and '1' or '0', q.flows == 0 and not q.limited and I(#q.specs) or '0'
   }
 end

@@ -5,7 +5,7 @@
 
 -- @include ending
 
-local commit, in_pieces, WAKES, sets
+local commit, collect, in_pieces, WAKES, sets
 do
 
 WAKES = 32
@@ -105,7 +105,8 @@ local function commit_tasks()
   in_pieces(gone, 1)
 end
 
-function commit()
+-- All that has changed so far, as commands to be sent.
+function collect()
   wake_waiters()
   for i = 1, #QN do commit_queue(QN[i]) end
   commit_limits()
@@ -123,6 +124,10 @@ function commit()
       in_pieces(come, 2)
     end
   end
+end
+
+function commit()
+  collect()
   send()
 end
 
