@@ -95,13 +95,14 @@ class RedisTransport(RedisInspect):
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
         """Publishes that come together share a script; where it refuses one, each is stored or refused for itself."""
-        together = [message for call in calls for message in call.wish]
-        if len(calls) > 1 and len(together) <= PUBLISH_BATCH:
+        together = [message for call in calls for message in call.wish] if len(calls) > 1 else []
+        if 0 < len(together) <= PUBLISH_BATCH:
             (answer,) = self._publish_each([together])
             if not _refused(answer):
+                found = receipts(together, answer)
                 for call in calls:
-                    call.answer(receipts(call.wish, answer[: len(call.wish)]))
-                    answer = answer[len(call.wish) :]
+                    call.answer(found[: len(call.wish)])
+                    found = found[len(call.wish) :]
                 return
         for call, answer in zip(calls, self._publish_each([call.wish for call in calls]), strict=True):
             try:
@@ -111,9 +112,7 @@ class RedisTransport(RedisInspect):
 
     def _publish_each(self, batches: Sequence[Sequence[Message]]) -> list[Any]:
         """The script's answer to each batch, which is stored whole or not at all."""
-        return self._replies(
-            [self._call(PUBLISH, *records.Batch(batch).args(), home="") for batch in batches], again=True
-        )
+        return self._replies([self._call(PUBLISH, *records.batch(batch), home="") for batch in batches], again=True)
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
@@ -262,11 +261,13 @@ def _digest(queues: Sequence[str]) -> str:
 
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
-    """What a publish answered; raises what it refused."""
+    """What a publish answered, nothing if all are new; raises what it refused."""
+    if not any(answer):
+        return [Receipt(message.id, False) for message in messages]
     if _refused(answer):
         raise _refusal(answer)
     return [
-        Receipt(holder.decode(), duplicate=True) if holder else Receipt(message.id, duplicate=False)
+        Receipt(holder.decode(), True) if holder else Receipt(message.id, False)
         for message, holder in zip(messages, answer, strict=True)
     ]
 
@@ -291,11 +292,16 @@ def _refusal(answer: Sequence[bytes]) -> TaskMQError:
 
 def reserved(answer: Sequence[bytes]) -> Reserved:
     """What a claim answered."""
-    more, due, *rest = answer
-    end = rest.index(b"") if rest else 0
-    leases = {rest[i].decode(): (int(rest[i + 1]), rest[i + 2] == b"1") for i in range(0, end, 3)}
-    deliveries = [records.delivery(rest[i + 1].decode(), rest[i], leases) for i in range(end + 1, len(rest), 2)]
-    return Reserved(deliveries=deliveries, more=more == b"1", next_due=int(due) if due else None)
+    more, due = answer[0] == b"1", int(answer[1]) if answer[1] else None
+    if len(answer) == 2:
+        return Reserved(deliveries=[], more=more, next_due=due)
+    leases: dict[str, tuple[int, bool]] = {}
+    at = 2
+    while answer[at]:
+        leases[answer[at].decode()] = int(answer[at + 1]), answer[at + 2] == b"1"
+        at += 3
+    deliveries = [records.delivery(answer[i + 1].decode(), answer[i], leases) for i in range(at + 1, len(answer), 2)]
+    return Reserved(deliveries=deliveries, more=more, next_due=due)
 
 
 def accepted(answer: bytes) -> list[bool]:
