@@ -95,24 +95,28 @@ class RedisTransport(RedisInspect):
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
         """Publishes that come together share a script; where it refuses one, each is stored or refused for itself."""
-        together = [message for call in calls for message in call.wish] if len(calls) > 1 else []
-        if 0 < len(together) <= PUBLISH_BATCH:
-            (answer,) = self._publish_each([together])
-            if not _refused(answer):
-                found = receipts(together, answer)
-                for call in calls:
-                    call.answer(found[: len(call.wish)])
-                    found = found[len(call.wish) :]
-                return
-        for call, answer in zip(calls, self._publish_each([call.wish for call in calls]), strict=True):
+        if len(calls) > 1 and self._publish_as_one(calls):
+            return
+        scripts = [self._call(PUBLISH, *records.batch(call.wish), home="") for call in calls]
+        for call, answer in zip(calls, self._replies(scripts, again=True), strict=True):
             try:
                 call.answer(receipts(call.wish, answer))
             except TaskMQError as error:
                 call.error = error
 
-    def _publish_each(self, batches: Sequence[Sequence[Message]]) -> list[Any]:
-        """The script's answer to each batch, which is stored whole or not at all."""
-        return self._replies([self._call(PUBLISH, *records.batch(batch), home="") for batch in batches], again=True)
+    def _publish_as_one(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> bool:
+        """Store what several publishes bring with one script; False: they are too many, or one of them is refused."""
+        together = [message for call in calls for message in call.wish]
+        if len(together) > PUBLISH_BATCH:
+            return False
+        answer = self._run(PUBLISH, *records.batch(together), home="", again=True)
+        if _refused(answer):
+            return False
+        found = receipts(together, answer)
+        for call in calls:
+            call.answer(found[: len(call.wish)])
+            found = found[len(call.wish) :]
+        return True
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
