@@ -23,7 +23,7 @@ bursts beyond 10^15 units would be rounded.
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -148,7 +148,7 @@ class RedisTransport(RedisInspect):
             limit,
             params.lease,
             msgspec.json.encode(params.worker),
-            batch or secrets.token_hex(6),
+            batch or os.urandom(6).hex(),
             int(params.keys),
             -1 if pairs is None else len(pairs),
             look,
