@@ -150,14 +150,14 @@ end
 
 -- ── parked ──
 
--- A task waits for a slot; weight: of its partition.
-function park_limit(q, t, weight)
-  local key, n = limit_of(t)
-  local k, at = limit(key), place_of(q.name, t.spec, n)
-  local line = k.lines[at] or new_line(key, q.name, t.spec, n)
+-- A task of this partition (name, weight) waits for a slot; m, s: its place in its line.
+function park_limit(q, m, s, key, n, name, weight)
+  local spec = lm_spec(m)
+  local k, at = limit(key), place_of(q.name, spec, n)
+  local line = k.lines[at] or new_line(key, q.name, spec, n)
   k.lines[at] = line
   line.parked, k.dirty = line.parked + 1, true
-  add(q, line, lm(t), score(q, t), code(t), weight)
+  add(q, line, m, s, name, weight)
 end
 
 -- A parked task returns to its line, or has ended.
