@@ -76,8 +76,8 @@ local function K2(what, name, part)
 end
 
 -- Most tasks that one call promotes or deletes, over all its queues; of what is dearer – in partitions, ended leases, late
--- starts – half as many, and of parked ones that return a quarter. Each takes 15 to 80 µs, during which the server answers
--- nobody; and a call is cheap, so more at once would gain nothing.
+-- starts – half as many, and of parked ones that return a quarter, less the more fell due (reserve.lua). Each takes 15 to
+-- 80 µs, during which the server answers nobody; and a call is cheap, so more at once would gain nothing.
 local BATCH, HALF = 48, 24
 
 -- An integer in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey; and %d
