@@ -21,10 +21,9 @@ local fresh, clean = {}, false
 local woken, begun -- in a cluster told beside every reply: how many waiters there is work for, whether the queue is new
 
 -- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
-local format, sub, byte, find, match, gmatch, gsub, rep, concat, floor, max, min
+local format, sub, byte, match, gmatch, concat, floor, max, min
 local function prepare()
-  format, sub, byte, rep = string.format, string.sub, string.byte, string.rep
-  find, match, gmatch, gsub = string.find, string.match, string.gmatch, string.gsub
+  format, sub, byte, match, gmatch = string.format, string.sub, string.byte, string.match, string.gmatch
   concat, floor, max, min = table.concat, math.floor, math.max, math.min
 end
 

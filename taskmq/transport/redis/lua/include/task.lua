@@ -197,7 +197,7 @@ function set_text(t, letter, text)
   local x = {}
   for k, v in pairs(t.x) do x[k] = v end
   x[letter], t.x = text, x
-  t.texts = gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
+  t.texts = string.gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
 end
 
 end
