@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
+import sys
 import threading
 from typing import Any
 
@@ -63,6 +65,18 @@ def test_a_connection_in_use_is_closed_when_it_comes_back_to_a_closed_store() ->
     opened.put(connection)
     with pytest.raises(OutcomeUnknown):
         exchange.exchange("", connection, [("PING",)])
+
+
+def test_a_store_that_nobody_closes_takes_its_connections_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a warning, also when a collection in between has put its parts into another order."""
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    store = open_url(redis_server("redis").url(f"{secrets.token_hex(4)}:"))
+    store.publish(Publish(messages=[message()]))
+    gc.collect()
+    del store
+    gc.collect()
+    assert complaints == []
 
 
 def test_without_hiredis_everything_goes_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ handshake, and nothing in ours between two commands.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import ConnectionError as ConnectionLost
@@ -48,6 +49,12 @@ class Direct:
         self.can_read = connection.can_read
         self.disconnect = connection.disconnect
         self.pack_command = connection.pack_command
+
+    def __del__(self) -> None:
+        # The driver's connection does so, too. But of a store that nobody has closed the garbage collector may come to
+        # the socket first, by way of this object, and warn of it.
+        with suppress(Exception):  # at the end of the interpreter there may be little left
+            self.disconnect()
 
     def send_packed_command(self, pieces: list[bytes], check_health: bool = False) -> None:
         """Send commands as they travel."""
