@@ -63,6 +63,7 @@ class Server:
         self._free: list[tuple[Any, float]] = []
         self._checked = False
         self._functions = True
+        self._told: set[str] = set()  # as plain scripts, one by one
         self._permitted = False
 
     # ── what others call ──
@@ -81,6 +82,8 @@ class Server:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
+        if not self._functions and len(calls) > 1 and not self._told.issuperset(call.script.name for call in calls):
+            return [self.scripts([call], again=again)[0] for call in calls]  # what is told later would run too late
         writes, commands = False, []
         for call in calls:
             writes = writes or call.script.writes
@@ -91,6 +94,8 @@ class Server:
         for at, reply in enumerate(replies):
             if isinstance(reply, Exception):
                 replies[at] = self._taught(calls[at], reply, again, writes)
+        if not self._functions:
+            self._told.update(call.script.name for call in calls)
         return replies
 
     def _taught(self, call: Call, reply: Any, again: bool, writes: bool) -> Any:
