@@ -314,6 +314,8 @@ def choose(queues: Sequence[Queue], n: int, prefetch: PrefetchFollowers | None =
 
     ``prefetch(flows, k)`` may read k more keys of each flow in one exchange before followers are taken.
     """
+    if n < 1:
+        return []
     if len(queues) == 1 and queues[0].is_line():
         return queues[0].take_line(n)
     picks: list[Pick] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskmq.testing.conformance.kit import Kit, names
+from taskmq.transport.base import Reserve
 
 
 def reserve_takes_the_larger_priority_first(kit: Kit) -> None:
@@ -28,6 +29,16 @@ def reserve_defaults_to_strict(kit: Kit) -> None:
     kit.publish("urgent", priority=9)
     assert kit.claim(2) == ["urgent", "old"]
     assert not kit.delivery("urgent").aging
+
+
+def reserve_of_nothing_brings_nothing(kit: Kit) -> None:
+    """A claim of no tasks brings none and changes nothing (§5)."""
+    kit.publish("A", "B")
+    kit.publish("C", queue="other")
+    for queues in (["q"], ["q", "other"]):
+        for _ in range(2):
+            assert kit.store.reserve(Reserve(queues=queues, limit=0, worker="w")).deliveries == []
+    assert kit.claim(9, "q", "other") == ["C", "A", "B"]
 
 
 def reserve_gives_a_batch_as_it_gives_singles(kit: Kit) -> None:

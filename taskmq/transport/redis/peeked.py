@@ -86,7 +86,7 @@ def plans(queues: Sequence[Peeked], picks: Sequence[Peeked], n: int) -> dict[str
     A claim looks at every head once more after each pick, and parks what it must, but not after the last one.
     """
     heads = sum(queue.heads for queue in queues)
-    last = picks[heads - 1] if heads == n else None
+    last = picks[heads - 1] if heads == n > 0 else None
     return {
         queue.name: f"{queue.heads},{queue.followers},{int(queue is not last)},{queue.seen},{queue.served!r}"
         for queue in queues

@@ -224,7 +224,7 @@ function short.reserve(ARGV)
   if ARGV[7] ~= '1' or ARGV[8] ~= '-1' or ARGV[9] ~= '0' or ARGV[10] == 'peek' then return nil end
   local plan, names = plan_of(ARGV[10]), distinct(ARGV, 11)
   local n = plan and plan.heads or tonumber(ARGV[3])
-  if n > MOST or not names then return nil end
+  if n < 1 or n > MOST or not names or not names[1] then return nil end
   local page = names[2] and min(n, floor(n / #names) + 2) or n
   local candidates = lines_of(names, page)
   if not candidates or not candidates[1] then return nil end
