@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
@@ -142,21 +142,21 @@ class App:
             for message in batch:
                 self.hooks.fire("before_enqueue", message)
         handles: list[Handle[Any]] = []
-        for chunk in _chunks(batch):
-            receipts = self._publish(Publish(messages=chunk), connection)
-            for message, receipt in zip(chunk, receipts, strict=True):
-                handles.append(self._handle(message, receipt.id, receipt.duplicate))
+        for start in range(0, len(batch), PUBLISH_BATCH):
+            handles += self._publish(batch[start : start + PUBLISH_BATCH], connection)
         return handles
 
-    def _publish(self, params: Publish, connection: Any) -> list[Receipt]:
-        store = self.store
+    def _publish(self, messages: list[Message], connection: Any) -> list[Handle[Any]]:
+        store, params = self.store, Publish(messages=messages)
         if connection is None:
-            return store.publish(params)
-        if not isinstance(store, Transactional):
+            receipts = store.publish(params)
+        elif isinstance(store, Transactional):
+            receipts = store.publish_within(params, connection)
+        else:
             raise InvalidArgument(
                 f"connection is for stores in a SQL database; {store.name} has no transactions of yours"
             )
-        return store.publish_within(params, connection)
+        return list(map(self._handle, messages, receipts))
 
     async def aenqueue_many(self, messages: Iterable[Message]) -> list[Handle[Any]]:
         """``enqueue_many`` for coroutines; the store is used in a thread."""
@@ -250,10 +250,10 @@ class App:
             )
         return task
 
-    def _handle(self, message: Message, task_id: str, duplicate: bool) -> Handle[Any]:
+    def _handle(self, message: Message, receipt: Receipt) -> Handle[Any]:
         task = self._handlers.get(message.handler)
         decode = None if task is None else task.decode_result
-        return Handle(self.store, task_id, message.queue, duplicate=duplicate, decode=decode)
+        return Handle(self.store, receipt.id, message.queue, duplicate=receipt.duplicate, decode=decode)
 
 
 def _as_config(config: Config | str | None, settings: ConfigSettings) -> Config:
@@ -273,11 +273,6 @@ def _checked(message: Any) -> Message:
     if not isinstance(message, Message):
         raise InvalidArgument(f"{short(message)} is not a message: give what task.message(…) returns")
     return message
-
-
-def _chunks(batch: list[Message]) -> Iterator[list[Message]]:
-    for start in range(0, len(batch), PUBLISH_BATCH):
-        yield batch[start : start + PUBLISH_BATCH]
 
 
 def _place(function: Callable[..., Any]) -> str:

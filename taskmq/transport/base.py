@@ -38,8 +38,7 @@ class Capabilities:
 # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """Store these messages in this order, all or none."""
 
     messages: Sequence[Message]
@@ -55,8 +54,7 @@ class Receipt(msgspec.Struct, frozen=True):
 # ── reserve ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     """Claim up to ``limit`` tasks of these queues for ``worker``.
 
     ``lease``     microseconds, for queues that have no lease of their own
@@ -74,8 +72,7 @@ class Reserve:
     reservation: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """What a reserve brought.
 
     ``more``      the claim stopped early; reserve again before waiting
@@ -102,8 +99,7 @@ class Settlement(msgspec.Struct, frozen=True):
     started_ago: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """End these deliveries, in this order. One lost lease does not stop the others."""
 
     items: Sequence[Settlement]

@@ -36,8 +36,8 @@ class Call(Generic[T, R]):
 
     def __init__(self, wish: T) -> None:
         self.wish = wish
-        self.wake = threading.Lock()
-        self.wake.acquire()
+        self.wake: threading.Lock | None = None
+        """What its caller waits on, if it has to."""
         self.done = False
         self.settled = False
         self.result: R
@@ -73,9 +73,12 @@ class Group(Generic[T, R]):
         call: Call[T, R] = Call(wish)
         try:
             with self._mutex:
+                if self._leader is None:
+                    self._leader = call
+                else:
+                    call.wake = _held_lock()
                 self._waiting.append(call)
-                self._leader = self._leader or call
-            if self._leader is not call:
+            if call.wake is not None:
                 call.wake.acquire()  # until it is done, or this caller's turn to lead
             if not call.done:
                 self._lead(call)
@@ -120,8 +123,7 @@ class Group(Generic[T, R]):
                     heir = self._leader
                 for call in group if heir is None else [*group, heir]:
                     call.done = call.done or call is not heir
-                    with suppress(RuntimeError):  # it has been woken already
-                        call.wake.release()
+                    _wake(call)
                 break
             except BaseException as error:
                 interrupt = error
@@ -137,7 +139,20 @@ class Group(Generic[T, R]):
                 return
             heir = self._leader = self._waiting[0] if self._waiting else None
         if heir is not None:
-            heir.wake.release()
+            _wake(heir)
+
+
+def _held_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _wake(call: Call[T, R]) -> None:
+    if call.wake is None:  # it never waited
+        return
+    with suppress(RuntimeError):  # it has been woken already
+        call.wake.release()
 
 
 def _open(call: Call[T, R]) -> bool:

@@ -106,10 +106,8 @@ def test_who_is_interrupted_while_waiting_leaves_the_line() -> None:
         def release(self) -> None:
             pass
 
-    call: Call[str, str] = Call("gone")
-    call.wake = Impatient()  # type: ignore[assignment]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("taskmq.transport.group.Call", lambda wish: call)
+        patch.setattr("taskmq.transport.group._held_lock", Impatient)
         with pytest.raises(Interrupted):
             desk.group.call("gone")
     second = desk.start("second", answers)

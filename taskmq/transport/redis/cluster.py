@@ -218,7 +218,7 @@ class RedisClusterTransport(RedisTransport):
     def _publish_together(self, calls: Sequence[Wish[Sequence[Message], list[Receipt]]]) -> None:
         parts = [(call, queue, part) for call in calls for queue, part in _by_queue(call.wish).items()]
         scripts = [
-            self._call(PUBLISH, *records.Batch([call.wish[i] for i in part]).args(), home=self._home(queue))
+            self._call(PUBLISH, *records.batch([call.wish[i] for i in part]), home=self._home(queue))
             for call, queue, part in parts
         ]
         answers = iter(zip(parts, self._each(scripts, again=True), strict=True))

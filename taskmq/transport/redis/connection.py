@@ -1,12 +1,13 @@
 """The way to the server: connections, and how scripts are called.
 
-The driver is redis-py, synchronous and low-level: ``send_packed_command`` and ``read_response`` on a connection of
-our own, which costs 48 µs a round trip where its high-level call costs 75. RESP2, because a script's replies change
-their shape under RESP3.
+The driver is redis-py, synchronous and low-level: connections of our own, which it makes and ends; what lies between
+is direct.py. RESP2, because a script's replies change their shape under RESP3.
 
 A stack of connections: whoever needs one takes the one that was used last, or makes one, so there are as many as
 there are callers at once. One that has rested for a second is looked at before it is used, because a server that was
-restarted meanwhile has left a dead socket. In a forked child the parent's connections are forgotten and never touched.
+restarted meanwhile has left a dead socket. The stack needs no lock: ``pop`` and ``append`` are one step each, and
+whoever has put one back looks whether the store has been closed meanwhile. In a forked child the parent's connections
+are forgotten and never touched.
 
 What a lost connection means depends on when it is lost. Before the command is sent nothing has happened:
 TransportUnavailable. After that nobody knows: OutcomeUnknown – unless the verb may be sent again, then it is, once.
@@ -15,10 +16,9 @@ TransportUnavailable. After that nobody knows: OutcomeUnknown – unless the ver
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from redis.backoff import NoBackoff
@@ -31,6 +31,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from taskmq.errors import ConfigError, OutcomeUnknown, StoreFull, TransportError, TransportUnavailable
+from taskmq.transport.redis.direct import direct
 from taskmq.transport.redis.errors import error_for
 from taskmq.transport.redis.exchange import Command, exchange
 from taskmq.transport.redis.permission import rehearsal
@@ -54,7 +55,6 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._mutex = threading.Lock()
         self._closed = False
         self._start_anew()
 
@@ -63,6 +63,7 @@ class Server:
         self._free: list[tuple[Any, float]] = []
         self._checked = False
         self._functions = True
+        self._told: set[str] = set()  # as plain scripts, one by one
         self._permitted = False
 
     # ── what others call ──
@@ -81,19 +82,32 @@ class Server:
 
     def scripts(self, calls: Sequence[Call], *, again: bool = False) -> list[Any]:
         """The replies of several scripts that travel together; what the server does not know is sent to it first."""
-        writes = any(call.script.writes for call in calls)
+        if not self._functions and len(calls) > 1 and not self._told.issuperset(call.script.name for call in calls):
+            return [self.scripts([call], again=again)[0] for call in calls]  # what is told later would run too late
+        writes, commands = False, []
+        for call in calls:
+            writes = writes or call.script.writes
+            commands.append(self.script_command(call))
         if writes:
             self.ask_permission()
-        replies = self._exchange([self.script_command(call) for call in calls], again, writes)
-        for at, (call, reply) in enumerate(zip(calls, replies, strict=True)):
-            for _ in range(LESSONS):
-                way = self.next_way(reply)
-                if way is None:
-                    break
-                replies[at] = reply = self._exchange([self.script_command(call, way)], again, writes)[0]
+        replies = self._exchange(commands, again, writes)
+        for at, reply in enumerate(replies):
             if isinstance(reply, Exception):
-                raise self.error(reply)
+                replies[at] = self._taught(calls[at], reply, again, writes)
+        if not self._functions:
+            self._told.update(call.script.name for call in calls)
         return replies
+
+    def _taught(self, call: Call, reply: Any, again: bool, writes: bool) -> Any:
+        """The reply of a script that was answered by an error: the server may not have known it; raises what is one."""
+        for _ in range(LESSONS):
+            way = self.next_way(reply)
+            if way is None:
+                break
+            (reply,) = self._exchange([self.script_command(call, way)], again, writes)
+        if isinstance(reply, Exception):
+            raise self.error(reply)
+        return reply
 
     def script_command(self, call: Call, way: Way = "library") -> Command:
         """The command that runs a script."""
@@ -170,11 +184,8 @@ class Server:
 
     def close(self) -> None:
         """Close all connections that are not in use, and those in use when they come back."""
-        with self._mutex:
-            self._closed = True
-            free, self._free = self._free, []
-        for connection, _ in free:
-            connection.disconnect()
+        self._closed = True
+        self._close_free()
 
     @property
     def closed(self) -> bool:
@@ -197,22 +208,28 @@ class Server:
                 raise
 
     def _send_and_read(self, commands: Sequence[Command]) -> list[Any]:
-        with self.connection() as connection:
-            return exchange(self.settings.shown, connection, commands)
+        connection = self.take()
+        try:
+            replies = exchange(self.settings.shown, connection, commands)
+        except BaseException:
+            connection.disconnect()
+            raise
+        self.put(connection)
+        return replies
 
     def take(self) -> Any:
         """A connection to be used alone: ``put`` it back, or disconnect it. Raises TransportUnavailable."""
         if self._pid != os.getpid():
-            self._mutex = threading.Lock()
             self._start_anew()
-        with self._mutex:
-            if self._closed:
-                raise TransportError("this store is closed")
-            connection, used = self._free.pop() if self._free else (None, 0.0)
-        if connection is not None:
-            if time.monotonic() - used < RESTED or not self._gone(connection):
-                return connection
-            connection.disconnect()
+        if self._closed:
+            raise TransportError("this store is closed")
+        try:
+            connection, used = self._free.pop()
+        except IndexError:
+            return self._connect()
+        if time.monotonic() - used < RESTED or not self._gone(connection):
+            return connection
+        connection.disconnect()
         return self._connect()
 
     @staticmethod
@@ -242,15 +259,21 @@ class Server:
         except BaseException:
             connection.disconnect()
             raise
-        return connection
+        return direct(connection) if protocol == 2 else connection
 
     def put(self, connection: Any) -> None:
         """Give back a connection on which no reply is outstanding."""
-        with self._mutex:
-            if not self._closed and self._pid == os.getpid():
-                self._free.append((connection, time.monotonic()))
-                return
-        connection.disconnect()
+        if self._pid != os.getpid():
+            connection.disconnect()
+            return
+        self._free.append((connection, time.monotonic()))
+        if self._closed:  # maybe only since it was taken
+            self._close_free()
+
+    def _close_free(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._free.pop()[0].disconnect()
 
     # ── is this a server for us ──
 

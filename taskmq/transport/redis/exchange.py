@@ -58,6 +58,8 @@ def _packed(connection: Any, commands: Sequence[Command]) -> bytes:
     """Commands as they travel, in one piece. The driver's own packing looks at each argument before hiredis does."""
     if _pack is None:
         return b"".join(piece for command in commands for piece in connection.pack_command(*command))
+    if len(commands) == 1:
+        return _pack(tuple(commands[0]))  # type: ignore[no-any-return]
     return b"".join([_pack(tuple(command)) for command in commands])
 
 

@@ -60,11 +60,9 @@ class RedisInspect:
 
     # ── how scripts are called ──
 
-    def _args(self, args: Iterable[Any]) -> list[Any]:
-        return [self._prefix, 0 if self._clock is None else self._clock.now(), *args]
-
     def _call(self, which: Script, *args: Any, home: str) -> Call:
-        return Call(which, self._args(args), self._at(home).declared, home)
+        now = 0 if self._clock is None else self._clock.now()
+        return Call(which, [self._prefix, now, *args], self._at(home).declared, home)
 
     def _run(self, which: Script, *args: Any, home: str, again: bool = False) -> Any:
         return self._replies([self._call(which, *args, home=home)], again=again)[0]

@@ -42,74 +42,72 @@ Args = list[bytes | str | int]
 # ── messages ──
 
 
-class Batch:
+def batch(messages: Sequence[Message]) -> Args:
     """A publish's messages as arguments of the script: each queue and each spec once, then the messages."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._queues: dict[str, int] = {}
-        self._specs: dict[tuple[str, str, str, bool], tuple[int, bytes]] = {}
-        self._spec_args: Args = []
-        self._args: Args = []
-        for message in messages:
-            self._add(message)
-
-    def args(self) -> Args:
-        """All of it."""
-        return [len(self._queues), *self._queues, len(self._specs), *self._spec_args, *self._args]
-
-    def _spec(self, message: Message, keyed: bool) -> tuple[int, bytes]:
-        at = (message.queue, message.handler, message.version, keyed)
-        known = self._specs.get(at)
+    queues: dict[str, int] = {}
+    specs: dict[tuple[str, str, str, bool], tuple[int, bytes]] = {}
+    spec_args: Args = []
+    args: Args = []
+    for message in messages:
+        limit = message.limit
+        at = (message.queue, message.handler, message.version, limit is not None)
+        known = specs.get(at)
         if known is None:
-            queue = self._queues.setdefault(message.queue, len(self._queues) + 1)
-            version = f"\tv{message.version}" if message.version else ""
-            texts = f"\n\th{message.handler}{version}\tq{message.queue}".encode()
-            known = self._specs[at] = (len(self._specs) + 1, texts)
-            self._spec_args += (queue, f"{message.handler}\0{message.version}\0{int(keyed)}")
-        return known
-
-    def _add(self, message: Message) -> None:
-        partition, limit = message.partition, message.limit
-        spec, texts = self._spec(message, limit is not None)
+            name, texts = _spec(*at)
+            spec_args += (queues.setdefault(message.queue, len(queues) + 1), name)
+            known = specs[at] = (len(specs) + 1, texts)
+        spec, texts = known
         cold = b"" if message.max_attempts == DEFAULT_MAX_ATTEMPTS else b"m%d" % message.max_attempts
         if message.retention is not None:
             cold += b"t%d" % message.retention
         tags = b"\tg" + _json(message.tags) if message.tags else b""
         plain = (
-            partition is None
-            and limit is None
+            limit is None
+            and message.partition is None
             and message.key is None
             and message.run_after is None
             and message.expires is None
             and message.deadline is None
         )
         if plain:
-            blob = b"".join((cold, texts, tags, b"\n\n\n", message.body))
-            self._args += (f"{spec},{message.priority}", message.id, blob)
-            return
-        digest = ""
-        if partition is not None:
-            cold += b"w%d" % partition.weight if partition.weight is not None else b""
-            cold += b"n%d" % partition.max_running if partition.max_running is not None else b""
-            texts += b"\tp" + partition.code.encode()
-        if message.key is not None:
-            mode = 2 if message.key_ttl is not None else 1 if message.key_until == "finished" else 0
-            cold += b"k%d" % mode if mode else b""
-            texts += b"\tk" + message.key.encode()
-            digest = f"{message.digest()};{'' if message.key_ttl is None else message.key_ttl}"
-        if limit is not None:
-            cold += b"l%d" % limit.n
-            texts += b"\tl" + limit.key.encode()
-        times = ";".join(map(_moment, (message.run_after, message.expires, message.deadline)))
-        blob = b"".join((cold, texts, tags, b"\n\n\n", message.body))
-        self._args += (f"{spec},{message.priority},x", message.id, blob)
-        self._args += (
-            times,
-            partition.code if partition else "",
-            message.key or "",
-            digest,
-            limit.key if limit else "",
-        )
+            args += (f"{spec},{message.priority}", message.id, b"".join((cold, texts, tags, b"\n\n\n", message.body)))
+        else:
+            args += _special(message, spec, cold, texts, tags)
+    return [len(queues), *queues, len(specs), *spec_args, *args]
+
+
+@lru_cache(maxsize=1024)
+def _spec(queue: str, handler: str, version: str, keyed: bool) -> tuple[str, bytes]:
+    """A spec as the script knows it, and the texts of its tasks' records."""
+    own = f"\tv{version}" if version else ""
+    return f"{handler}\0{version}\0{int(keyed)}", f"\n\th{handler}{own}\tq{queue}".encode()
+
+
+def _special(message: Message, spec: int, cold: bytes, texts: bytes, tags: bytes) -> Args:
+    """A message with more to it than a handler and arguments."""
+    partition, limit, digest = message.partition, message.limit, ""
+    if partition is not None:
+        cold += b"w%d" % partition.weight if partition.weight is not None else b""
+        cold += b"n%d" % partition.max_running if partition.max_running is not None else b""
+        texts += b"\tp" + partition.code.encode()
+    if message.key is not None:
+        mode = 2 if message.key_ttl is not None else 1 if message.key_until == "finished" else 0
+        cold += b"k%d" % mode if mode else b""
+        texts += b"\tk" + message.key.encode()
+        digest = f"{message.digest()};{'' if message.key_ttl is None else message.key_ttl}"
+    if limit is not None:
+        cold += b"l%d" % limit.n
+        texts += b"\tl" + limit.key.encode()
+    return [
+        f"{spec},{message.priority},x",
+        message.id,
+        b"".join((cold, texts, tags, b"\n\n\n", message.body)),
+        ";".join(map(_moment, (message.run_after, message.expires, message.deadline))),
+        partition.code if partition else "",
+        message.key or "",
+        digest,
+        limit.key if limit else "",
+    ]
 
 
 def _moment(moment: Moment | None) -> str:
@@ -132,16 +130,16 @@ def settlements(items: Sequence[Settlement]) -> Args:
     return [len(queues), *queues, *args]
 
 
-def _outcome(outcome: object) -> tuple[str, Args]:
+def _outcome(outcome: object) -> tuple[str, tuple[bytes | str, ...]]:
     if isinstance(outcome, Ack):
-        return ("A", []) if outcome.result is None else ("a", [_one_line(outcome.result)])
+        return ("A", ()) if outcome.result is None else ("a", (_one_line(outcome.result),))
     if isinstance(outcome, Retry):
-        return "r", [f"{outcome.delay},{int(outcome.partition)}", _text(outcome.error), _text(outcome.traceback)]
+        return "r", (f"{outcome.delay},{int(outcome.partition)}", _text(outcome.error), _text(outcome.traceback))
     if isinstance(outcome, Defer):
-        return "d", [f"{outcome.delay},{int(outcome.partition)}"]
+        return "d", (f"{outcome.delay},{int(outcome.partition)}",)
     if isinstance(outcome, Dead):
-        return "x", [_json(outcome.reason), _text(outcome.error), _text(outcome.traceback)]
-    return "y", []
+        return "x", (_json(outcome.reason), _text(outcome.error), _text(outcome.traceback))
+    return "y", ()
 
 
 def _text(text: str | None) -> bytes:
@@ -284,30 +282,39 @@ def moves(record: bytes) -> bool:
 def delivery(task_id: str, record: bytes, leases: Mapping[str, tuple[int, bool]]) -> Delivery:
     """A claimed task; ``leases``: of its queue the length of a lease, and whether it is an aging one."""
     head, cold, texts, _, _, body = record.split(b"\n", 5)
-    numbers = head.split(b",", 4)
-    letters, words = _letters(cold), _words(texts)
-    queue = words[b"q"]
-    lease, aging = leases[queue]
-    return Delivery(
+    state, epoch, attempts, until, _ = head.split(b",", 4)
+    queue, handler, version, partition, limit_key = _names(texts)
+    letters, (lease, aging) = _letters(cold), leases[queue]
+    created_at = letters[b"c"]
+    found = Delivery(  # not one name more: of 16 and more Python makes a dict first, and that costs as much as all else
         id=task_id,
         queue=queue,
-        handler=words[b"h"],
+        handler=handler,
         body=body,
-        priority=head[1] - 48,
-        attempt=int(numbers[2]) + 1,
+        priority=state[1] - 48,
+        attempt=int(attempts) + 1,
         max_attempts=letters.get(b"m", DEFAULT_MAX_ATTEMPTS),
-        epoch=int(numbers[1]),
-        lease_until=int(numbers[3]),
+        epoch=int(epoch),
+        lease_until=int(until),
         lease=lease,
-        partition=words.get(b"p"),
+        partition=partition,
         aging=aging,
-        expires_at=letters.get(b"e"),
-        deadline_at=letters.get(b"d"),
-        created_at=letters[b"c"],
-        available_at=letters.get(b"a") or letters[b"c"],
-        version=words.get(b"v", ""),
-        limit_key=words.get(b"l"),
+        created_at=created_at,
+        available_at=letters.get(b"a") or created_at,
+        version=version,
     )
+    if len(letters) > 1:
+        found.expires_at, found.deadline_at = letters.get(b"e"), letters.get(b"d")
+    if limit_key is not None:
+        found.limit_key = limit_key
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _names(texts: bytes) -> tuple[str, str, str, str | None, str | None]:
+    """Queue, handler, version, partition and limit of a record's third line."""
+    words = _words(texts)
+    return words[b"q"], words[b"h"], words.get(b"v", ""), words.get(b"p"), words.get(b"l")
 
 
 # ── settings ──

@@ -23,7 +23,7 @@ bursts beyond 10^15 units would be rounded.
 from __future__ import annotations
 
 import hashlib
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -95,25 +95,28 @@ class RedisTransport(RedisInspect):
 
     def _publish_together(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> None:
         """Publishes that come together share a script; where it refuses one, each is stored or refused for itself."""
-        together = [message for call in calls for message in call.wish]
-        if len(calls) > 1 and len(together) <= PUBLISH_BATCH:
-            (answer,) = self._publish_each([together])
-            if not _refused(answer):
-                for call in calls:
-                    call.answer(receipts(call.wish, answer[: len(call.wish)]))
-                    answer = answer[len(call.wish) :]
-                return
-        for call, answer in zip(calls, self._publish_each([call.wish for call in calls]), strict=True):
+        if len(calls) > 1 and self._publish_as_one(calls):
+            return
+        scripts = [self._call(PUBLISH, *records.batch(call.wish), home="") for call in calls]
+        for call, answer in zip(calls, self._replies(scripts, again=True), strict=True):
             try:
                 call.answer(receipts(call.wish, answer))
             except TaskMQError as error:
                 call.error = error
 
-    def _publish_each(self, batches: Sequence[Sequence[Message]]) -> list[Any]:
-        """The script's answer to each batch, which is stored whole or not at all."""
-        return self._replies(
-            [self._call(PUBLISH, *records.Batch(batch).args(), home="") for batch in batches], again=True
-        )
+    def _publish_as_one(self, calls: Sequence[Call[Sequence[Message], list[Receipt]]]) -> bool:
+        """Store what several publishes bring with one script; False: they are too many, or one of them is refused."""
+        together = [message for call in calls for message in call.wish]
+        if len(together) > PUBLISH_BATCH:
+            return False
+        answer = self._run(PUBLISH, *records.batch(together), home="", again=True)
+        if _refused(answer):
+            return False
+        found = receipts(together, answer)
+        for call in calls:
+            call.answer(found[: len(call.wish)])
+            found = found[len(call.wish) :]
+        return True
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
@@ -145,7 +148,7 @@ class RedisTransport(RedisInspect):
             limit,
             params.lease,
             msgspec.json.encode(params.worker),
-            batch or secrets.token_hex(6),
+            batch or os.urandom(6).hex(),
             int(params.keys),
             -1 if pairs is None else len(pairs),
             look,
@@ -263,12 +266,12 @@ def _digest(queues: Sequence[str]) -> str:
 
 def receipts(messages: Sequence[Message], answer: Sequence[bytes]) -> list[Receipt]:
     """What a publish answered, nothing if all are new; raises what it refused."""
-    if not answer:
-        return [Receipt(message.id, duplicate=False) for message in messages]
+    if not any(answer):
+        return [Receipt(message.id, False) for message in messages]
     if _refused(answer):
         raise _refusal(answer)
     return [
-        Receipt(holder.decode(), duplicate=True) if holder else Receipt(message.id, duplicate=False)
+        Receipt(holder.decode(), True) if holder else Receipt(message.id, False)
         for message, holder in zip(messages, answer, strict=True)
     ]
 
@@ -293,11 +296,16 @@ def _refusal(answer: Sequence[bytes]) -> TaskMQError:
 
 def reserved(answer: Sequence[bytes]) -> Reserved:
     """What a claim answered."""
-    more, due, *rest = answer
-    end = rest.index(b"") if rest else 0
-    leases = {rest[i].decode(): (int(rest[i + 1]), rest[i + 2] == b"1") for i in range(0, end, 3)}
-    deliveries = [records.delivery(rest[i + 1].decode(), rest[i], leases) for i in range(end + 1, len(rest), 2)]
-    return Reserved(deliveries=deliveries, more=more == b"1", next_due=int(due) if due else None)
+    more, due = answer[0] == b"1", int(answer[1]) if answer[1] else None
+    if len(answer) == 2:
+        return Reserved(deliveries=[], more=more, next_due=due)
+    leases: dict[str, tuple[int, bool]] = {}
+    at = 2
+    while answer[at]:
+        leases[answer[at].decode()] = int(answer[at + 1]), answer[at + 2] == b"1"
+        at += 3
+    deliveries = [records.delivery(answer[i + 1].decode(), answer[i], leases) for i in range(at + 1, len(answer), 2)]
+    return Reserved(deliveries=deliveries, more=more, next_due=due)
 
 
 def accepted(answer: bytes) -> list[bool]:

@@ -156,7 +156,7 @@ if crowded then
   commit()
   return {'1', ''}
 end
-left = BATCH / 4
+left = max(3, floor(left / 4)) -- some return even while very much falls due
 for i = 1, #names do
   left = left - return_parked(Q[names[i]], left)
 end

@@ -71,7 +71,7 @@ end
 local function load_flows_of(ids)
   local codes = {}
   for i = 1, #ids do
-    local t = raw[ids[i]] and find(raw[ids[i]], '\tp', 1, true) and task(ids[i])
+    local t = raw[ids[i]] and string.find(raw[ids[i]], '\tp', 1, true) and task(ids[i])
     if t and t.x.p then
       codes[t.x.q] = codes[t.x.q] or {}
       codes[t.x.q][#codes[t.x.q] + 1] = t.x.p

@@ -21,10 +21,9 @@ local fresh, clean = {}, false
 local woken, begun -- in a cluster told beside every reply: how many waiters there is work for, whether the queue is new
 
 -- While it loads a library a server keeps Lua's own libraries from it; they are there at the first call.
-local format, sub, byte, find, match, gmatch, gsub, rep, concat, floor, max, min
+local format, sub, byte, match, gmatch, concat, floor, max, min
 local function prepare()
-  format, sub, byte, rep = string.format, string.sub, string.byte, string.rep
-  find, match, gmatch, gsub = string.find, string.match, string.gmatch, string.gsub
+  format, sub, byte, match, gmatch = string.format, string.sub, string.byte, string.match, string.gmatch
   concat, floor, max, min = table.concat, math.floor, math.max, math.min
 end
 
@@ -76,8 +75,8 @@ local function K2(what, name, part)
 end
 
 -- Most tasks that one call promotes or deletes, over all its queues; of what is dearer – in partitions, ended leases, late
--- starts – half as many, and of parked ones that return a quarter. Each takes 15 to 80 µs, during which the server answers
--- nobody; and a call is cheap, so more at once would gain nothing.
+-- starts – half as many, and of parked ones that return a quarter, less the more fell due (reserve.lua). Each takes 15 to
+-- 80 µs, during which the server answers nobody; and a call is cheap, so more at once would gain nothing.
 local BATCH, HALF = 48, 24
 
 -- An integer in a command. Lua's own way keeps 14 digits, and writes -0 and 1e+15 differently on Redis and Valkey; and %d

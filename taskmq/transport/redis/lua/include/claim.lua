@@ -4,7 +4,7 @@
 -- pos how many were taken or parked, read the rest. The heap is a sorted list from `first` on: a flow that takes a turn goes
 -- back near its end, so little moves.
 
--- @include ending
+-- @include commit
 
 local candidate, next_queue, choose, deliver, write_back, PARK, parked_now, enough, picks
 do
@@ -43,12 +43,14 @@ local function hides(c, m) return c.runs and not c.runs[lm_spec(m)] end
 
 local function full(c, m)
   if not keyed(c.q, lm_spec(m)) then return false end
-  local key, n = limit_of(task(ref_id(m)))
-  return free(key, n) <= 0
+  local numbers, texts = rest_of(ref_id(m))
+  return texts ~= nil and free(texts.l, numbers.l) <= 0
 end
 
 local function start(c, m)
-  if keyed(c.q, lm_spec(m)) then start_limit((limit_of(task(ref_id(m))))) end
+  if not keyed(c.q, lm_spec(m)) then return end
+  local _, texts = rest_of(ref_id(m))
+  if texts then start_limit(texts.l) end -- else somebody has deleted its record
 end
 
 -- The flow competes with its next task, if it has one that this claim may take.
@@ -119,6 +121,18 @@ local function first_view(c)
   return c.heap[c.first]
 end
 
+-- Where one is parked, those behind it are likely looked at next.
+local function read_ahead(c, v)
+  if v.m[v.pos + 1] then return end
+  local ids = {}
+  while v.read and #ids < HALF do
+    local m, s = v.read()
+    if not m then v.read = nil; break end
+    v.m[#v.m + 1], v.s[#v.s + 1], ids[#ids + 1] = m, s, ref_id(m)
+  end
+  load_tasks(ids)
+end
+
 -- The flow whose turn it is; parks what its limit does not let start.
 local function best(c)
   if c.again then
@@ -134,9 +148,12 @@ local function best(c)
       return nil
     end
     pop(c)
-    c.parked[#c.parked + 1] = {v, v.m[v.pos + 1]}
     v.pos = v.pos + 1
-    if not v.ordered then compete(c, v) end
+    c.parked[#c.parked + 1] = {v, v.pos}
+    if not v.ordered then
+      read_ahead(c, v)
+      compete(c, v)
+    end
     v = first_view(c)
   end
   return v
@@ -261,7 +278,7 @@ function candidate(q, runs, page)
   if #lanes > 0 then
     local v = {
       f = q.plain, code = '', tag = q.plain.tag, weight = 1, ordered = false, m = {}, s = {}, pos = 0, taken = 0,
-      read = walk(lanes, page, page)
+      read = walk(lanes, page, c.gated and max(page, HALF) or page)
     }
     c.plain = v
     compete(c, v)
@@ -340,6 +357,22 @@ function deliver(worker, batch, default_lease)
   end
 end
 
+-- A task that stood in line is parked. Nothing else about it changes, so its record need not be taken apart.
+local function park_standing(q, f, m, s)
+  local id = ref_id(m)
+  local numbers, texts = rest_of(id)
+  if T[id] or numbers.r then
+    local t = task(id)
+    leave(q, t, f)
+    park(q, t, f)
+    return
+  end
+  zrem(f.plain and lane(q, lm_spec(m)) or f.line, m)
+  wait_for_slot(q, f, m, s, texts.l, numbers.l)
+  raw[id] = 'P' .. sub(raw[id], 2)
+  sets[#sets + 1], sets[#sets + 2] = H .. 't:' .. id, raw[id]
+end
+
 -- Store what the claim left: service, virtual time, and the standing of the flows that gave or parked tasks.
 function write_back(c)
   local q = c.q
@@ -347,9 +380,8 @@ function write_back(c)
   if c.v ~= q.v then q.v, q.dirty = c.v, true end
   count_starts(q, c.taken)
   for i = 1, #c.parked do
-    local f, t = c.parked[i][1].f, task(ref_id(c.parked[i][2]))
-    leave(q, t, f)
-    park(q, t, f)
+    local v, at = c.parked[i][1], c.parked[i][2]
+    park_standing(q, v.f, v.m[at], v.s[at])
   end
   for i = 0, #c.views do
     local v = c.views[i]

@@ -109,7 +109,7 @@ function log_attempt(t, kind, err, tb)
   for line in gmatch(log, '[^\n]+') do lines[#lines + 1] = line end
   local newest = lines[#lines]
   if newest then
-    local from = find(newest, ',"traceback":', 1, true)
+    local from = string.find(newest, ',"traceback":', 1, true)
     if from then lines[#lines] = sub(newest, 1, from - 1) .. '}' end
   end
   lines[#lines + 1] = '{"attempt":' .. I(t.attempts) .. ',"epoch":' .. I(t.epoch) .. ',"ended_at":' .. I(now)

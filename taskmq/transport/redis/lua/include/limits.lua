@@ -31,9 +31,10 @@ local function place_of(name, spec, n) return name .. '\t' .. I(spec) .. '\t' ..
 
 local function new_line(key, name, spec, n)
   local of = I(spec) .. ':' .. I(n) .. ':'
+  local partition = of .. #key .. ':' .. key .. ':'
   return {
-    key = key, q = name, spec = spec, n = n, parked = 0, owed = 0, v = 0, j = 0, last = {}, of = of,
-    set = zset(K2('parked', name, of .. key)), member = key .. '\0' .. format('%07.0f', n) .. '\0' .. format('%04.0f', spec)
+    key = key, q = name, spec = spec, n = n, parked = 0, owed = 0, v = 0, j = 0, last = {},
+    theirs = K2('theirs', name, partition), tags = K2('tags', name, partition), set = zset(K2('parked', name, of .. key)), member = key .. '\0' .. format('%07.0f', n) .. '\0' .. format('%04.0f', spec)
   }
 end
 
@@ -97,15 +98,14 @@ end
 
 -- ── turns ──
 
-local function of_partition(line, what, name)
-  return zset(K2(what, line.q, line.of .. #line.key .. ':' .. line.key .. ':' .. name))
-end
+local function theirs(line, name) return zset(line.theirs .. name) end
+local function tags(line, name) return zset(line.tags .. name) end
 local function seq_of(m) return sub(m, 2, 9) end
 local function tag_in(line, m) return zscore(line.set, m) - lm_prio_score(m) end
 
 -- The tag of a task that is parked now.
 local function new_tag(line, name, weight)
-  local last = line.last[name] or zlast(of_partition(line, 'tags', name))
+  local last = line.last[name] or zlast(tags(line, name))
   if last then return after_turn(last, weight) end
   line.j = max(line.j + 1, line.v)
   return line.j
@@ -116,8 +116,8 @@ local function add(q, line, m, s, name, weight)
   local tag = new_tag(line, name, weight)
   line.last[name] = tag
   zadd(line.set, m, lm_prio_score(m) + tag)
-  zadd(of_partition(line, 'theirs', name), m, s)
-  zadd(of_partition(line, 'tags', name), seq_of(m), tag)
+  zadd(theirs(line, name), m, s)
+  zadd(tags(line, name), seq_of(m), tag)
 end
 
 -- Takes a task out; its tag.
@@ -126,38 +126,38 @@ local function remove(q, line, m, name)
   zrem(line.set, m)
   if q.aging == 0 then
     line.last[name] = nil
-    zrem(of_partition(line, 'theirs', name), m)
-    zrem(of_partition(line, 'tags', name), seq_of(m))
+    zrem(theirs(line, name), m)
+    zrem(tags(line, name), seq_of(m))
   end
   return tag
 end
 
 -- The task that returns next: its partition's first, which gets the tag of the turn.
 local function first(q, line)
-  local m = zfirst(line.set, line.owed)
+  local m = zfirst(line.set)
   if q.aging > 0 then return m end
   local name = code(task(ref_id(m)))
-  local best = zfirst(of_partition(line, 'theirs', name))
+  local best = zfirst(theirs(line, name))
   if best ~= m then
-    local tags, turn, other = of_partition(line, 'tags', name), tag_in(line, m), tag_in(line, best)
+    local turns, turn, other = tags(line, name), tag_in(line, m), tag_in(line, best)
     zadd(line.set, best, lm_prio_score(best) + turn)
     zadd(line.set, m, lm_prio_score(m) + other)
-    zadd(tags, seq_of(best), turn)
-    zadd(tags, seq_of(m), other)
+    zadd(turns, seq_of(best), turn)
+    zadd(turns, seq_of(m), other)
   end
   return best
 end
 
 -- ── parked ──
 
--- A task waits for a slot; weight: of its partition.
-function park_limit(q, t, weight)
-  local key, n = limit_of(t)
-  local k, at = limit(key), place_of(q.name, t.spec, n)
-  local line = k.lines[at] or new_line(key, q.name, t.spec, n)
+-- A task of this partition (name, weight) waits for a slot; m, s: its place in its line.
+function park_limit(q, m, s, key, n, name, weight)
+  local spec = lm_spec(m)
+  local k, at = limit(key), place_of(q.name, spec, n)
+  local line = k.lines[at] or new_line(key, q.name, spec, n)
   k.lines[at] = line
   line.parked, k.dirty = line.parked + 1, true
-  add(q, line, lm(t), score(q, t), code(t), weight)
+  add(q, line, m, s, name, weight)
 end
 
 -- A parked task returns to its line, or has ended.
@@ -197,8 +197,9 @@ end
 -- Ids of those that a line is owed, as far as nobody of their partitions comes before them; at most k.
 function owed_ids(q, of, k)
   local ids, line = {}, limit(of.key).lines[place_of(q.name, of.spec, of.n)]
-  local entries = line and walk({line.set}, line.owed, BATCH)
-  for i = 1, line and min(k, line.owed) or 0 do
+  k = line and min(k, line.owed) or 0
+  local entries = k > 0 and walk({line.set}, k, k)
+  for i = 1, k do
     local m = entries()
     if not m then break end
     ids[i] = ref_id(m)

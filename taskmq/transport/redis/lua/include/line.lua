@@ -7,7 +7,7 @@
 
 -- @include flow
 
-local in_place, stand, wait_until, park, enter, leave, drop, look_for_missed, promote, return_parked
+local in_place, stand, wait_until, wait_for_slot, park, enter, leave, drop, look_for_missed, promote, return_parked
 do
 
 local LOOK = 100 -- how far into the line of a partition that stopped one looks for tasks with a limit
@@ -55,15 +55,19 @@ function wait_until(q, t, st, due)
   change(t)
 end
 
--- Wait outside the line for a slot of its limit; an ordered partition waits with it.
-function park(q, t, f)
-  t.st = 'P'
+-- Wait outside the line for a slot of a limit; an ordered partition waits with it. m, s: the place in the line.
+function wait_for_slot(q, f, m, s, key, n)
   if not f.plain then
     f.aside = f.aside + 1
     touch(q, f)
   end
-  if f.ordered then add_parked(q, f, score(q, t), lm(t)) end
-  park_limit(q, t, f.weight)
+  if f.ordered then add_parked(q, f, s, m) end
+  park_limit(q, m, s, key, n, f.code, f.weight)
+end
+
+function park(q, t, f)
+  t.st = 'P'
+  wait_for_slot(q, f, lm(t), score(q, t), limit_of(t))
   in_place(q, t)
 end
 

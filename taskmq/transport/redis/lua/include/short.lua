@@ -358,7 +358,7 @@ function short.settle(ARGV)
   redis.call(unpack(done))
   for specx, by in pairs(counts) do redis.call('HINCRBY', k.counts, 'h' .. number(specx), I(by)) end
   wake_up(k, waiters)
-  return rep('1', n)
+  return string.rep('1', n)
 end
 
 -- On the long way: ends a task with success, as text. True: that was done.

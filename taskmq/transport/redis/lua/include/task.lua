@@ -31,7 +31,7 @@ fresh[#fresh + 1] = function()
   if changed[1] then changed = {} end
 end
 
-local two, eight, number, texts_in, parse, load_tasks, task, change, record, set, set_text
+local two, eight, number, texts_in, parse, load_tasks, task, rest_of, change, record, set, set_text
 do
 
 local HOT = '^(.)(%d)(........)(..),(%d+),(%d+),(%d*),([^,]*),(%d),(%d*),([^\n]*)\n'
@@ -143,6 +143,15 @@ function task(id)
   return t
 end
 
+-- Its lines 2 and 3, c and x, without taking the rest apart; nil: there is no such task.
+function rest_of(id)
+  local t = T[id]
+  if t then return t.c, t.x end
+  if raw[id] == nil then load_tasks({id}) end
+  local cold, texts = match(raw[id] or '', '^[^\n]*\n([^\n]*)\n([^\n]*)\n')
+  if cold then return colds[cold] or parse_cold(cold), texts_in(texts) end
+end
+
 function change(t)
   if not t.dirty then
     t.dirty = true
@@ -188,7 +197,7 @@ function set_text(t, letter, text)
   local x = {}
   for k, v in pairs(t.x) do x[k] = v end
   x[letter], t.x = text, x
-  t.texts = gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
+  t.texts = string.gsub(t.texts, '\t' .. letter .. '[^\t]*', '') .. (text and '\t' .. letter .. text or '')
 end
 
 end
