@@ -198,7 +198,7 @@ def test_priority_still_beats_weights(store: RedisClusterTransport) -> None:
 
 
 def test_a_look_that_takes_tasks_back_sees_each_of_them_once(store: RedisClusterTransport, clock: FakeClock) -> None:
-    """A task whose lease has ended stands before others of its partition again; what follows it is not counted twice."""
+    """A task whose lease has ended stands before others of its partition again; what follows is not counted twice."""
     (first,) = publish(store, "q0", priority=9, partition=Partition("p"))
     assert [delivery.id for delivery in claim(store, 1, "q0")] == [first]
     (second,) = publish(store, "q0", priority=5, partition=Partition("p"))
