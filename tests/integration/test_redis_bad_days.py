@@ -237,6 +237,7 @@ def test_keys_that_look_alike_are_apart(lua: str) -> None:
 PREFIXES = (
     *("p", "p:", "pa:", "p*", "p*:", "p*:x:", "p*:@", "p?:"),
     *("p[ab]:", "p[a:", "p\\:", "p\\*:", "p^:", "p-:"),
+    *("pt:", "plog:", "pkey:", "p:line:", "p:set:"),
 )
 
 

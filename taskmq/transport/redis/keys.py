@@ -31,9 +31,13 @@ NAMED = (
     *("expiring", "done", "dead", "keys", "owing", "heads", "theirs", "tags", "waiting", "moved", "set"),
 )
 """The fixed words behind the prefix: those that are all, and those behind which a name follows."""
+_IDS = ("t", "log", "moved", "set")
+_NUMBERED = ("part", "key", "parked", "line", "turns", "heads", "theirs", "tags")
+"""Words behind which, on a single server, there is an id or a digest, and those with a number before the name."""
 _OURS = re.compile(
     (
-        rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(NAMED)}):"
+        rf"(?:{'|'.join(ALONE)})\Z|(?:{'|'.join(_IDS)}):[0-9a-f]{{32}}\Z|(?:{'|'.join(_NUMBERED)}):[0-9]+:"
+        rf"|(?:{'|'.join(word for word in NAMED if word not in (*_IDS, *_NUMBERED))}):"
         rf"|\{{.*\}}:(?:{'|'.join((*ALONE, *NAMED))})(?:\Z|:)|\{{\*wake\}}:"
     ).encode(),
     re.DOTALL,
