@@ -32,12 +32,13 @@ def reserve_defaults_to_strict(kit: Kit) -> None:
 
 
 def reserve_of_nothing_brings_nothing(kit: Kit) -> None:
-    """A claim of no tasks brings none and changes nothing (§5)."""
+    """A claim of no tasks, or from no queues, brings none and changes nothing (§5)."""
     kit.publish("A", "B")
     kit.publish("C", queue="other")
     for queues in (["q"], ["q", "other"]):
         for _ in range(2):
             assert kit.store.reserve(Reserve(queues=queues, limit=0, worker="w")).deliveries == []
+            assert kit.store.reserve(Reserve(queues=[], limit=9, worker="w")).deliveries == []
     assert kit.claim(9, "q", "other") == ["C", "A", "B"]
 
 

@@ -109,7 +109,7 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._both((), params)[1]
+        return self._both((), params)[1] if params.queues else Reserved(deliveries=[])
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
