@@ -298,4 +298,10 @@ SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigin
 ON CONFLICT (queue_id, idem_key) DO UPDATE
 SET task_id=excluded.task_id, digest=excluded.digest, expires_at=excluded.expires_at
 """
+# By the rows' places: of a join of the table with itself the planner, without statistics, made a walk over all keys for
+# each of them. A key that was taken again meanwhile is looked at once more, and stays.
+DELETE_KEYS = """
+DELETE FROM taskmq_keys WHERE ctid = ANY(ARRAY(SELECT ctid FROM taskmq_keys
+  WHERE expires_at IS NOT NULL AND expires_at<=:now ORDER BY expires_at LIMIT :limit)) AND expires_at<=:now
+"""
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"

@@ -75,6 +75,7 @@ class PgSession(PlainStatements, Rare):
     """One transaction on one connection. ``begin``: the statements that open it."""
 
     words: ClassVar[Words] = WORDS
+    delete_keys: ClassVar[str] = hot.DELETE_KEYS
     batch = SHARED_BATCH
     shared = True
 
