@@ -1,8 +1,7 @@
--- The short way: what nearly every call is about – plain tasks of one queue – from its reads to its writes in one go, each
--- record made from another as text. The long way makes tables of everything it reads and of everything it will change, and
+-- The short way: what nearly every call is about – plain tasks – from its reads to its writes in one go, each record made from another as text. The long way makes tables of everything it reads and of everything it will change, and
 -- throws them away; for one task that costs more than the work itself.
 --
--- It is for a queue that has nothing but a line – no partition, limit or rate, nothing due – and for tasks of which nothing
+-- It is for queues that have nothing but a line – no partition, limit or rate, nothing due – and for tasks of which nothing
 -- else is written down: no expiry, no retry. What meets anything else answers nil before its first write, and the call goes
 -- the long way (publish.lua, claim.lua, ending.lua), which says the same; random programs hold both to it.
 --
