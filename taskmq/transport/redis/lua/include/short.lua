@@ -1,5 +1,6 @@
--- The short way: what nearly every call is about – plain tasks – from its reads to its writes in one go, each record made from another as text. The long way makes tables of everything it reads and of everything it will change, and
--- throws them away; for one task that costs more than the work itself.
+-- The short way: what nearly every call is about – plain tasks – from its reads to its writes in one go, each record made
+-- from another as text. The long way makes tables of everything it reads and of everything it will change, and throws them
+-- away; for one task that costs more than the work itself.
 --
 -- It is for queues that have nothing but a line – no partition, limit or rate, nothing due – and for tasks of which nothing
 -- else is written down: no expiry, no retry. What meets anything else answers nil before its first write, and the call goes
