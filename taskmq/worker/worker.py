@@ -342,7 +342,7 @@ class Worker:
         deadline = monotonic() + JOIN
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
-        self._pool.stop(JOIN)
+        self._pool.stop()
         self._loop.stop(JOIN)
         with suppress(TransportError):
             self._store.forget(self.name)

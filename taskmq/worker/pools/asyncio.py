@@ -66,7 +66,7 @@ class AsyncioPool(Pool):
         self._loop = self._thread()
         self._mail.ring()
 
-    def stop(self, timeout: float) -> None:
+    def stop(self) -> None:
         """Let the threads of plain functions go. The loop is the worker's, who stops it."""
         self._functions.stop()
 

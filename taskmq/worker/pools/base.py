@@ -55,8 +55,8 @@ class Pool:
     def abandon(self) -> None:
         """Grace is over and what runs now will be given back: end by force what can be ended."""
 
-    def stop(self, timeout: float) -> None:
-        """Nothing runs any more, or nobody cares: end what the pool has started, within so many seconds."""
+    def stop(self) -> None:
+        """Nothing runs any more, or nobody cares: end what the pool has started."""
 
 
 def _never_ready() -> bool:

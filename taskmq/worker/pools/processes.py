@@ -92,6 +92,8 @@ log = logging.getLogger("taskmq.worker")
 
 LOOK = 0.003
 """Seconds between two looks at children that have more than they run."""
+LEAVING = 5.0
+"""Seconds that children have to leave when the worker stops, for their hooks ``worker_stop``; then they are killed."""
 ANSWERS = 0.05
 """Seconds that the children have to return what they hold when the worker stops, before it goes back without theirs."""
 
@@ -174,13 +176,13 @@ class ProcessesPool(Pool):
             if slot.child is not None and slot.child.flying:
                 slot.child.process.kill()
 
-    def stop(self, timeout: float) -> None:
+    def stop(self) -> None:
         """Let the children leave; kill those that have not left in time."""
-        self._end_at = monotonic() + timeout
+        self._end_at = monotonic() + LEAVING
         self._over = True
         self._mail.ring()
         if self._thread is not None:
-            self._thread.join(timeout + 1.0)
+            self._thread.join(LEAVING + 1.0)
         pipe, self._pipe = self._pipe, (-1, -1)
         for end in pipe:
             os.close(end)
@@ -203,9 +205,9 @@ class ProcessesPool(Pool):
             key.data(events)
 
     def _listen(self, events: int) -> None:
-        self._mail.opened()
         with suppress(BlockingIOError):
             os.read(self._pipe[0], 4096)
+        self._mail.opened()  # after the read, which would swallow the byte of whoever rings in between
         letters = self._mail.letters
         while letters:
             letters.popleft()()
