@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskmq.outcome import Ack, Dead, Defer, Outcome, Retry, Yield
 from taskmq.state import TaskState
 from taskmq.testing.conformance.kit import LEASE, SECOND, Kit, us
-from taskmq.transport.base import Reserve, Settle, Settlement
+from taskmq.transport.base import Reserve, Reserved, Settle, Settlement
 
 ALL: tuple[Outcome, ...] = (Ack(), Retry(0), Defer(0), Yield(), Dead("failed"))
 
@@ -195,6 +195,18 @@ def settle_and_reserve_works_with_nothing_to_settle(kit: Kit) -> None:
     kit.publish("A")
     results, got = kit.store.settle_and_reserve(Settle(items=[]), Reserve(queues=["q"], limit=5, worker="w"))
     assert (results, [kit.name(delivery.id) for delivery in got.deliveries]) == ([], ["A"])
+
+
+def settle_and_reserve_from_no_queue_settles(kit: Kit) -> None:
+    """The exchange with a claim from no queues is a settle (base.py)."""
+    kit.publish("A", "B", partition="!x")
+    kit.claim()
+    for items, results in (([Settlement(kit.delivery("A"), Ack())], [True]), ([], [])):
+        assert kit.store.settle_and_reserve(Settle(items=items), Reserve(queues=[], limit=5, worker="w")) == (
+            results,
+            Reserved(deliveries=[]),
+        )
+    assert kit.claim() == ["B"]
 
 
 def settle_and_reserve_answers_stale_deliveries(kit: Kit) -> None:

@@ -109,7 +109,7 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def reserve(self, params: Reserve) -> Reserved:
         """Claim the next tasks by the claim rule."""
-        return self._both((), params)[1] if params.queues else Reserved(deliveries=[])
+        return self._both((), params)[1]
 
     def settle(self, params: Settle) -> list[bool]:
         """End deliveries, in order."""
@@ -127,6 +127,8 @@ class SqlTransport(SqlServing, SqlInspect):
 
     def _both(self, items: Sequence[Settlement], claim: Reserve | None) -> tuple[list[bool], Reserved]:
         """Settle, then reserve: the short way, and what does not fit into it the long way."""
+        if claim is not None and not claim.queues:
+            return self._both(items, None)[0] if items else [], Reserved(deliveries=[])
         if not self._engine.short or not self._short.fits(items, claim):
             results, reserved = self._engine.write(lambda session: self._exchange(session, items, claim))
             return results, reserved()
