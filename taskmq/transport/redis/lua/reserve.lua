@@ -129,7 +129,7 @@ else
 end
 load_queues(names, true)
 
-local plan = plan_of(ARGV[10])
+local plan = plans.of(ARGV[10])
 
 -- What is due, in all queues together one batch of each kind: a long list in one leaves its share to the others.
 local more, crowded, due, left = false, false, {}, BATCH
@@ -173,7 +173,7 @@ end
 if ARGV[10] == 'peek' then return peek(names, candidates, n, more) end
 choose(candidates, n, plan)
 for i = 1, plan and #candidates or 0 do
-  candidates[i].served = served_by(plan, candidates[i].q.served, candidates[i].taken)
+  candidates[i].served = plans.served(plan, candidates[i].q.served, candidates[i].taken)
 end
 deliver(ARGV[5], ARGV[6], lease)
 for i = 1, #candidates do

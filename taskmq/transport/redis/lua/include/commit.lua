@@ -134,7 +134,8 @@ end
 end
 
 -- What was chosen among the queues of a cluster (cluster.py).
-local function plan_of(text)
+local plans = {}
+function plans.of(text)
   local heads, followers, look, seen, served = match(text, '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
   return heads and {
     heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
@@ -143,7 +144,7 @@ local function plan_of(text)
 end
 
 -- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
-local function served_by(plan, served, taken)
+function plans.served(plan, served, taken)
   local asked = plan.heads + plan.followers
   if served == plan.seen and taken == asked then return plan.served end
   return max(served, plan.served - asked) + taken

@@ -61,7 +61,7 @@ local function parse_state(text)
     match(text, '^(%d+),(%d+),(%d+),(%d),(%d+),(%d),(%d),(%d*),([01]*)$')
   return remember_state(text, {
     v = tonumber(v), j = tonumber(j), tag = tonumber(tag), plive = plive == '1', flows = tonumber(flows),
-    limited = limited == '1', live = live == '1', due = tonumber(due), specs = specs, before_due = sub(text, 1, -#due - #specs - 2)
+    limited = limited == '1', live = live == '1', due = tonumber(due), specs = specs
   })
 end
 
