@@ -49,6 +49,34 @@ def test_a_plain_call_is_as_many_commands_whatever_its_size(size: int, settings:
         assert len(claims[0].items) == size
 
 
+@pytest.mark.parametrize("size", [1, 50])
+@pytest.mark.parametrize("code", ["!p{}", "p{}"])
+def test_a_call_about_simple_partitions_is_few_commands_for_each_of_them(size: int, code: str) -> None:
+    """Of each partition its line is read and changed, and of some the turn; all else once for all of them."""
+    with own_server() as server:
+        store = open_store(server.url())
+        for _ in range(2):
+            store.publish(Publish(messages=[message(partition=code.format(i)) for i in range(100)]))
+        assert all(store.settle(claim(store, 1)))
+        messages = [message(partition=code.format(i)) for i in range(size)]
+        assert commands(server, lambda: store.publish(Publish(messages=messages))) <= 11 + 2 * size
+        claims: list[Settle] = []
+        assert commands(server, lambda: claims.append(claim(store, size))) <= 11 + 2 * size
+        assert commands(server, lambda: store.settle(claims[0])) <= 10 + 2 * size
+        assert len(claims[0].items) == size
+
+
+def test_a_run_of_a_partition_is_a_few_commands() -> None:
+    with own_server() as server:
+        store = open_store(server.url())
+        publish(store, 100, partition="!p")
+        assert all(store.settle(claim(store, 1)))
+        claims: list[Settle] = []
+        assert commands(server, lambda: claims.append(claim(store, 50))) <= 14
+        assert commands(server, lambda: store.settle(claims[0])) <= 12
+        assert len(claims[0].items) == 50
+
+
 def test_what_is_not_plain_goes_the_long_way_and_ends_as_well() -> None:
     with own_server() as server:
         store = open_store(server.url())
