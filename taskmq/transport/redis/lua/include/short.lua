@@ -310,13 +310,24 @@ end
 
 local function result_of(kind, text) return kind == 'a' and '"result":' .. text or '' end
 
--- Successes in one queue.
+-- What ends in a queue. codes, members: of those in partitions, and as they stood in line.
+local function ends_in(q, k, c, s)
+  return {
+    q = q, k = k, c = c, s = s, n = 0, leases = {'ZREM', k.leases, nil}, done = {'ZADD', k.done, nil, nil}, counts = {nil},
+    codes = NONE, members = NONE, left = false, waiters = 0
+  }
+end
+
+-- Successes.
 function short.settle(ARGV)
-  local words = #ARGV
-  if ARGV[3] ~= '1' or words > 4 + 3 * MOST then return nil end
-  local q = ARGV[4]
-  local k = keys_of(q)
-  local at, n, keys, ats, seen = 5, 0, {'MGET', k.conf, k.state, nil}, {nil}, words > 7 and {}
+  local words, queues = #ARGV, tonumber(ARGV[3])
+  if words > 4 + 3 * MOST then return nil end
+  local keys, ats, seen, ends = {'MGET', nil, nil, nil}, {nil}, words > 6 + queues and {}, {nil}
+  for i = 1, queues do
+    local k = keys_of(ARGV[3 + i])
+    ends[i], keys[2 * i], keys[2 * i + 1] = k, k.conf, k.state
+  end
+  local at, n, before_tasks = 4 + queues, 0, 2 * queues
   while at <= words do
     local kind, id = byte(ARGV[at]), ARGV[at + 1]
     if kind ~= 65 and kind ~= 97 then return nil end -- A, a
@@ -325,46 +336,59 @@ function short.settle(ARGV)
       seen[id] = true
     end
     n = n + 1
-    ats[n], keys[n + 3] = at, k.task .. id
+    ats[n], keys[before_tasks + n + 1] = at, H .. 't:' .. id
     at = at + (kind == 65 and 2 or 3)
   end
   local got = redis.call(unpack(keys))
-  local c, s = at_rest(got[1], got[2])
-  if not s then return nil end
+  for i = 1, queues do
+    local c, s = at_rest(got[2 * i - 1], got[2 * i])
+    if not s then return nil end
+    ends[i] = ends_in(ARGV[3 + i], ends[i], c, s)
+  end
 
-  local sets, leases, done, counts = {'MSET', nil, nil}, {'ZREM', k.leases, nil}, {'ZADD', k.done, nil, nil}, {}
-  local codes, members = NONE, NONE -- of those in partitions, and as they stood in line
+  local sets = {'MSET', nil, nil}
   for i = 1, n do
-    local rec, first = got[i + 2], ARGV[ats[i]]
-    local kind, epoch, ago = match(first, '^(.),1,(%d+),(%d*)$')
+    local rec, first = got[before_tasks + i], ARGV[ats[i]]
+    local kind, queue_at, epoch, ago = match(first, '^(.),(%d+),(%d+),(%d*)$')
     if not rec then return nil end
     local text, hand, specx, till, x = ended(rec, epoch, ago, result_of(kind, ARGV[ats[i] + 2]))
-    if not text or x.q ~= q then return nil end
-    local id = ARGV[ats[i] + 1]
+    local e = ends[tonumber(queue_at)]
+    if not text or x.q ~= e.q then return nil end
+    local id, leases, done, counts = ARGV[ats[i] + 1], e.leases, e.done, e.counts
     if x.p then
-      if c.aging > 0 then return nil end
-      if codes == NONE then codes, members = {}, {} end
+      if e.c.aging > 0 then return nil end
+      if e.codes == NONE then e.codes, e.members = {}, {} end
+      local codes, members = e.codes, e.members
       codes[#codes + 1], members[#members + 1] = x.p, sub(hand, -3, -3) .. sub(hand, -11, -4) .. specx .. id
     end
-    sets[2 * i], sets[2 * i + 1] = keys[i + 3], text
-    leases[i + 2] = hand .. id
-    done[2 * i + 1], done[2 * i + 2] = till, id
+    sets[2 * i], sets[2 * i + 1] = keys[before_tasks + i + 1], text
+    local m = e.n + 1
+    e.n, leases[m + 2], done[2 * m + 1], done[2 * m + 2] = m, hand .. id, till, id
     counts[specx] = (counts[specx] or 0) - 1
   end
-  local left = codes[1] and turns.ended(k, q, s, codes, members)
-  if left == nil and codes[1] then return nil end
-  local waiters = (c.max_running and n or 0) + (left and left.joined or 0)
-  if waiters > 0 then waiters = to_wake(k, q, waiters) end
-  if left and (left.j ~= s.j or left.flows ~= s.flows) then
-    sets[2 * n + 2], sets[2 * n + 3] = k.state, state_after(s, s.v, left.j, left.flows, s.due)
+  for i = 1, queues do
+    local e = ends[i]
+    local left = e.codes[1] and turns.ended(e.k, e.q, e.s, e.codes, e.members)
+    if left == nil and e.codes[1] then return nil end
+    e.left = left
+    local waiters = (e.c.max_running and e.n or 0) + (left and left.joined or 0)
+    if waiters > 0 then e.waiters = to_wake(e.k, e.q, waiters) end
+    if left and (left.j ~= e.s.j or left.flows ~= e.s.flows) then
+      local at_end = #sets
+      sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(e.s, e.s.v, left.j, left.flows, e.s.due)
+    end
   end
 
   redis.call(unpack(sets))
-  redis.call(unpack(leases))
-  redis.call(unpack(done))
-  for specx, by in pairs(counts) do redis.call('HINCRBY', k.counts, 'h' .. number(specx), I(by)) end
-  if left then turns.settle(k, q, left) end
-  wake_up(k, waiters)
+  for i = 1, queues do
+    local e = ends[i]
+    local k = e.k
+    redis.call(unpack(e.leases))
+    redis.call(unpack(e.done))
+    for specx, by in pairs(e.counts) do redis.call('HINCRBY', k.counts, 'h' .. number(specx), I(by)) end
+    if e.left then turns.settle(k, e.q, e.left) end
+    wake_up(k, e.waiters)
+  end
   return string.rep('1', n)
 end
 
