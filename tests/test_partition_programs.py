@@ -42,7 +42,7 @@ class Program:
         self.clock = clock
         self.queues = ["a", "b"][: random.choice([1, 1, 2])]
         self.codes = random.choice([2, 4, 8, 30])
-        self.kinds = random.choice(["!", "p", "!p", "!p-"])
+        self.kinds = random.choice(["!", "p", "!p", "!p-", "!-", "p--"])
         self.weights: list[int | None] = random.choice([[None], [None], [None, None, 2, 3]])
         self.priorities = random.choice([[0], [0, 0, 5], [0, 1, 2, 9]])
         self.handlers = random.choice([1, 1, 2])

@@ -59,9 +59,20 @@ local function entries_of(k, q, what, specs, from, n)
   return members, scores
 end
 
+-- The next member of a queue's line, or nil. c: how far it was read, whose changes are written later.
+local function next_member(c, page)
+  c.at = c.at + 1
+  if c.at > #c.members then
+    if c.done then return nil end
+    c.members, c.read, c.at = entries_of(c.k, c.name, 'line', #c.state.specs, c.read, page), c.read + page, 1
+    c.done = #c.members < page
+  end
+  return c.members[c.at]
+end
+
 -- The state of a queue at rest after a change.
-local function state_after(s, v, j, flows, due)
-  return concat({I(v), I(j), I(s.tag), s.plive and '1' or '0', I(flows), '0', '1', due and I(due) or '', s.specs}, ',')
+local function state_after(s, v, j, tag, plive, flows, due)
+  return concat({I(v), I(j), I(tag), plive and '1' or '0', I(flows), '0', '1', due and I(due) or '', s.specs}, ',')
 end
 
 -- How many of n who wait for work can be told: as many as the list of tokens has room for.
@@ -86,6 +97,6 @@ local function count_in(k, counts)
 end
 
 rest.keys_of, rest.set_of, rest.at_rest, rest.entries_of = keys_of, set_of, at_rest, entries_of
-rest.state_after, rest.to_wake, rest.wake_up, rest.count_in = state_after, to_wake, wake_up, count_in
+rest.next_member, rest.state_after, rest.to_wake, rest.wake_up, rest.count_in = next_member, state_after, to_wake, wake_up, count_in
 
 end

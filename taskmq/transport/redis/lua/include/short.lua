@@ -2,10 +2,9 @@
 -- from another as text. The long way makes tables of everything it reads and of everything it will change, and throws them
 -- away; for one task that costs more than the work itself.
 --
--- It is for queues at rest – no limit or rate, nothing due – that have a line or simple partitions (turns.lua), not both, and
--- for tasks of which nothing else is written down: no expiry, no retry. What meets anything else answers nil before its first
--- write, and the call goes the long way (publish.lua, claim.lua, ending.lua), which says the same; random programs hold both
--- to it.
+-- It is for queues at rest – no limit or rate, nothing due – whose partitions, if any, are simple (turns.lua), and for tasks of
+-- which nothing else is written down: no expiry, no retry. What meets anything else answers nil before its first write, and
+-- the call goes the long way (publish.lua, claim.lua, ending.lua), which says the same; random programs hold both to it.
 --
 -- A table with nil in its constructor is as large as it will be for one task: to grow costs more than all else done to it.
 
@@ -16,7 +15,7 @@ do
 
 local MOST = 1000 -- tasks
 local keys_of, set_of, at_rest, entries_of = rest.keys_of, rest.set_of, rest.at_rest, rest.entries_of
-local state_after, to_wake, wake_up, count_in = rest.state_after, rest.to_wake, rest.wake_up, rest.count_in
+local next_member, state_after, to_wake, wake_up, count_in = rest.next_member, rest.state_after, rest.to_wake, rest.wake_up, rest.count_in
 
 -- New tasks of one spec, all without a partition or all in partitions.
 function short.publish(ARGV)
@@ -26,7 +25,7 @@ function short.publish(ARGV)
   local k = keys_of(q)
   local got = redis.call('MGET', k.conf, k.state, k.seq)
   local c, s = at_rest(got[1], got[2])
-  if not s or c.max_queued or (s.flows > 0) ~= (step == 8) then return nil end
+  if not s or c.max_queued or (step == 8 and s.flows == 0) then return nil end
   local spec = redis.call('HGET', k.specs, ARGV[7])
   if not spec then return nil end
 
@@ -63,14 +62,16 @@ function short.publish(ARGV)
     counts[field] = counts[field] + 1
   end
   if redis.call('EXISTS', unpack(ids)) > 0 then return nil end
-  local waiters = n
+  local waiters, state = n, nil
   if parts then
     if aging > 0 or not turns.entered(k, s, parts) then return nil end
     waiters = parts.wakes
-    if parts.j ~= s.j or parts.flows ~= s.flows then
-      sets[2 * n + 4], sets[2 * n + 5] = k.state, state_after(s, s.v, parts.j, parts.flows, s.due)
-    end
+    if parts.j ~= s.j or parts.flows ~= s.flows then state = state_after(s, s.v, parts.j, s.tag, s.plive, parts.flows, s.due) end
+  elseif s.flows > 0 and not s.plive then -- the line takes turns with partitions from now on
+    local j = aging > 0 and s.j or max(s.j + 1, s.v)
+    waiters, state = n + 1, state_after(s, s.v, j, aging > 0 and s.tag or max(s.tag, j), true, s.flows, s.due)
   end
+  if state then sets[2 * n + 4], sets[2 * n + 5] = k.state, state end
   if waiters > 0 then waiters = to_wake(k, q, waiters) end
 
   redis.call(unpack(sets))
@@ -89,16 +90,10 @@ local WAITING = '^W(...........),(%d+),(%d+),,[^,]*,[01],[^\n]*()\nc[^\ner]*\n[^
 -- The next member of a queue's line, or the next turn, becomes its head; false: there is none, or it has no room for more;
 -- nil: this is not for the short way.
 local function advance(c, page)
-  if c.views then return turns.advance(c, page) end
   if c.room == 0 then return false end
-  c.at = c.at + 1
-  if c.at > #c.members then
-    if c.done then return false end
-    c.members, c.read, c.at = entries_of(c.k, c.name, 'line', #c.state.specs, c.read, page), c.read + page, 1
-    c.done = #c.members < page
-    if not c.members[1] then return false end
-  end
-  c.head = c.members[c.at]
+  if c.views then return turns.advance(c, page) end
+  c.head = next_member(c, page)
+  if not c.head then return false end
   c.band = c.conf.aging > 0 and 0 or byte(c.head) - 48
   return true
 end
@@ -114,7 +109,7 @@ local function lines_of(names, page)
   local got = redis.call(unpack(keys))
   for i = 1, #names do
     local c, s = at_rest(got[3 * i - 2], got[3 * i - 1])
-    if not s or c.count or (s.flows > 0 and (s.plive or c.aging > 0)) then return nil end
+    if not s or c.count or (s.flows > 0 and c.aging > 0) then return nil end
     if not c.paused then
       local served, rest = 0, ',,' -- rest: its rate's
       if got[3 * i] then
@@ -124,10 +119,11 @@ local function lines_of(names, page)
       k = keys_of(names[i])
       local candidate = {
         name = names[i], k = k, conf = c, state = s, weight = c.weight, served = served, had = served, rest = rest,
-        members = NONE, at = 0, read = 0, taken = 0, band = 0, head = '', gone = NONE, v = s.v,
-        views = s.flows > 0 and {}, scores = NONE,
+        members = NONE, at = 0, read = 0, done = false, taken = 0, band = 0, head = '', gone = NONE, v = s.v, tag = s.tag,
+        plive = s.plive, views = false,
         room = c.max_running and max(0, c.max_running - redis.call('ZCARD', k.leases))
       }
+      if s.flows > 0 then turns.begin(candidate) end
       local has_head = advance(candidate, page)
       if has_head == nil then return nil end
       if has_head then candidates[#candidates + 1] = candidate end
@@ -209,6 +205,9 @@ function short.reserve(ARGV)
   local picks, givers, claimed = take(candidates, n, page)
   if not picks then return nil end
   if claimed[1] then follow(picks, claimed, plan and #picks.m + plan.followers or n) end
+  for i = 1, #givers do
+    if givers[i].views then turns.look_on(givers[i]) end
+  end
   local members, from, views = picks.m, picks.c, picks.v
   n = #members
   local keys = {'MGET', nil}
@@ -266,8 +265,8 @@ function short.reserve(ARGV)
     sets[at], sets[at + 1] = c.k.served, real(plan and plans.served(plan, c.had, c.taken) or c.served) .. c.rest
     at = at + 2
     local sooner = not s.due or c.gone.due < s.due
-    if sooner or c.v ~= s.v then
-      sets[at], sets[at + 1] = c.k.state, state_after(s, c.v, s.j, s.flows, sooner and c.gone.due or s.due)
+    if sooner or c.v ~= s.v or c.tag ~= s.tag or c.plive ~= s.plive then
+      sets[at], sets[at + 1] = c.k.state, state_after(s, c.v, s.j, c.tag, c.plive, s.flows, sooner and c.gone.due or s.due)
       at = at + 2
     end
   end
@@ -276,7 +275,7 @@ function short.reserve(ARGV)
   for i = 1, #givers do
     local gone = givers[i].gone
     for _, line in pairs(gone.lines) do redis.call(unpack(line)) end
-    if givers[i].views then turns.leave(givers[i]) end
+    if givers[i].views and givers[i].views[1] then turns.leave(givers[i]) end
     redis.call(unpack(gone.leases))
     count_in(givers[i].k, gone.counts)
   end
@@ -375,7 +374,7 @@ function short.settle(ARGV)
     if waiters > 0 then e.waiters = to_wake(e.k, e.q, waiters) end
     if left and (left.j ~= e.s.j or left.flows ~= e.s.flows) then
       local at_end = #sets
-      sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(e.s, e.s.v, left.j, left.flows, e.s.due)
+      sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(e.s, e.s.v, left.j, e.s.tag, e.s.plive, left.flows, e.s.due)
     end
   end
 

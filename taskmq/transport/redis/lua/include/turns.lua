@@ -2,6 +2,7 @@
 -- not stopped, nobody aside or parked, no bound on how many run. What is told in flow.lua and claim.lua, as text.
 --
 -- A view is one partition in one claim: line  its first members, read so far    taken  how many of them it gives
+-- The line of tasks without a partition is a flow among them; its view reads like a candidate (rest.lua, next_member).
 -- A parallel partition comes again after its turn. It is left to the long way if that might be within this claim.
 
 -- @include rest
@@ -9,7 +10,7 @@
 local turns = {}
 do
 
-local set_of, entries_of = rest.set_of, rest.entries_of
+local set_of, entries_of, next_member = rest.set_of, rest.entries_of, rest.next_member
 
 -- live, tag, weight, how many run, and in an ordered one which, in order
 local FREE = '^([01]),(%d+),(%d+),,0,,,0,(%d+);;;(.*)$'
@@ -90,21 +91,30 @@ end
 
 -- ── claim ──
 
--- The next turn of a queue's partitions becomes its head; false: there is none, nil: this is not for the short way.
-function turns.advance(c, page)
-  if c.room == 0 then return false end
-  c.at = c.at + 1
-  if c.at > #c.members and not c.done then
-    c.members, c.scores = entries_of(c.k, c.name, 'turns', #c.state.specs, c.read, page)
-    c.read, c.at, c.done = c.read + page, 1, #c.members < page
-    if c.members[1] then c.texts = redis.call('HMGET', c.k.flows, unpack(c.members)) end
+-- A queue with partitions becomes a candidate: its turns are read here, its line of tasks without a partition beside them.
+function turns.begin(c)
+  c.views, c.line, c.view = {}, false, false
+  c.codes, c.scores, c.texts, c.turn, c.turns_read, c.turns_done = NONE, NONE, NONE, 0, 0, false
+  if c.plive then
+    c.line = {
+      k = c.k, name = c.name, state = c.state, members = NONE, at = 0, read = 0, done = false,
+      plain = true, ordered = false, code = '', tag = c.tag, weight = 1, head = nil, gave = false
+    }
   end
-  local code, score = c.members[c.at], c.scores[c.at]
-  if c.again and not (code and stands_before(score, code, c.again, c.again_code)) then return nil end
-  if not code then return false end
-  local text, weight, running, run = c.texts[c.at], 1, 0, ''
+end
+
+local function next_turn(c, page)
+  c.turn = c.turn + 1
+  if c.turn > #c.codes and not c.turns_done then
+    c.codes, c.scores = entries_of(c.k, c.name, 'turns', #c.state.specs, c.turns_read, page)
+    c.turns_read, c.turn, c.turns_done = c.turns_read + page, 1, #c.codes < page
+    if c.codes[1] then c.texts = redis.call('HMGET', c.k.flows, unpack(c.codes)) end
+  end
+end
+
+local function view_of(c, code, score, text)
+  local weight, running, run, _ = 1, 0, '', nil
   if text then
-    local _
     _, _, weight, running, run = match(text, FREE)
     if not run or run ~= '' then return nil end
     weight, running = tonumber(weight), tonumber(running)
@@ -112,25 +122,56 @@ function turns.advance(c, page)
   local key = K2('part', c.name, code)
   local line = redis.call('ZRANGE', key, '0', '1')
   if not line[1] then return nil end
-  c.view = {
+  return {
     c = c, code = code, ordered = ordered(code), tag = score - floor(score / PB) * PB, weight = weight, running = running,
-    key = key, line = line, taken = 0, run = NONE, group = false
+    key = key, line = line, head = line[1], taken = 0, group = false, plain = false
   }
-  c.head, c.band = line[1], byte(line[1]) - 48
+end
+
+-- Whose turn comes next in the queue, its line or a partition, gives its head; false: nobody's, nil: this is not for the
+-- short way.
+function turns.advance(c, page)
+  local line = c.line
+  if line and not line.head then line.head = next_member(line, page) end
+  if not c.view or c.view ~= line then next_turn(c, page) end
+  local code, score = c.codes[c.turn], c.scores[c.turn]
+  local v
+  if line and line.head then
+    local s = lm_prio_score(line.head) + line.tag
+    if not code or stands_before(s, '', score, code) then v, code, score = line, '', s end
+  end
+  if c.again and not (code and stands_before(score, code, c.again, c.again_code)) then return nil end
+  if not code then return false end
+  c.view = v or view_of(c, code, score, c.texts[c.turn])
+  if not c.view then return nil end
+  c.head = c.view.head
+  c.band = byte(c.head) - 48
   return true
 end
 
--- The head of a queue's partitions takes its turn.
+-- The head takes its turn. Answers its view, or false if it has no partition.
 function turns.take(c)
   local v = c.view
   c.v = max(c.v, v.tag)
-  v.tag, v.taken = after_turn(c.v, v.weight), 1
+  v.tag = after_turn(c.v, v.weight)
+  if v.plain then
+    v.gave, v.head = true, nil
+    return false
+  end
+  v.taken = 1
   if not v.ordered and v.line[2] then
     local s = lm_prio_score(v.line[2]) + v.tag
     if not c.again or stands_before(s, v.code, c.again, c.again_code) then c.again, c.again_code = s, v.code end
   end
   c.views[#c.views + 1] = v
   return v
+end
+
+-- Whether there will be something left in a line that gave, and its turn.
+function turns.look_on(c)
+  local line = c.line
+  if not line or not line.gave then return end
+  c.tag, c.plive = line.tag, (line.head or next_member(line, 1)) ~= nil
 end
 
 -- The next follower in an ordered partition's run.
