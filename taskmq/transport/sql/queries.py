@@ -208,7 +208,7 @@ class Queries:
 
     def keyed(self, queue: str, keys: Sequence[str], now: int) -> dict[str, Keyed]:
         """Who has these idempotency keys of a queue."""
-        rows = self._ask(KEYED, queue=queue, keys=keys, now=now) if keys else ()
+        rows = self._ask(self._words.keyed or KEYED, queue=queue, keys=keys, now=now) if keys else ()
         return {key: Keyed(task_id, digest) for key, task_id, digest in rows}
 
     def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]:

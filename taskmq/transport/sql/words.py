@@ -25,6 +25,7 @@ class Words:
     ``lock`` ``skip``     at the end of a SELECT: lock its rows; lock those that nobody else has locked
     ``has_tag``           whether the JSON array ``t.tags`` has the value ``:tag``
     ``counts``            the tables whose sum is the count of a handler's tasks
+    ``keyed``             who has the keys ``:keys`` of a queue, where the common text may be planned badly
     """
 
     value: Callable[[str], str]
@@ -35,6 +36,7 @@ class Words:
     skip: str
     has_tag: str
     counts: tuple[str, ...] = ("taskmq_counts",)
+    keyed: str | None = None
     _known: dict[str, str] = field(default_factory=dict)
 
     def text(self, statement: str) -> str:

@@ -288,9 +288,12 @@ MOVE = "UPDATE taskmq_tasks SET state=%s WHERE seq = ANY(%s::bigint[])"
 
 # ── idempotency keys ──
 
+# A look for each, as for codes. Where ANALYZE or vacuum last found pages without a row – all deleted, or uncommitted
+# – the table is planned as one of one row, and a plain join was turned round: each publish read the keys of all queues.
 FIND_KEYS = """
-SELECT k.queue_id, k.idem_key, k.task_id, k.digest, k.expires_at FROM unnest(%s::bigint[], %s::text[]) r(queue_id, key)
-JOIN taskmq_keys k ON k.queue_id=r.queue_id AND k.idem_key=r.key
+SELECT k.* FROM unnest(%s::bigint[], %s::text[]) r(queue_id, key)
+CROSS JOIN LATERAL (SELECT queue_id, idem_key, task_id, digest, expires_at FROM taskmq_keys
+  WHERE queue_id=r.queue_id AND idem_key=r.key LIMIT 1) k
 """
 WRITE_KEYS = """
 INSERT INTO taskmq_keys(queue_id, idem_key, task_id, digest, expires_at)
@@ -299,9 +302,11 @@ ON CONFLICT (queue_id, idem_key) DO UPDATE
 SET task_id=excluded.task_id, digest=excluded.digest, expires_at=excluded.expires_at
 """
 # By the rows' places: of a join of the table with itself the planner, without statistics, made a walk over all keys for
-# each of them. A key that was taken again meanwhile is looked at once more, and stays.
+# each of them. And by nothing else: planned as one of one row, the table was walked by the index of a second condition,
+# over all keys whose time is over, for each batch. So what is deleted is locked before, instead of being looked at once
+# more; a key that somebody takes again just now is left out.
 DELETE_KEYS = """
 DELETE FROM taskmq_keys WHERE ctid = ANY(ARRAY(SELECT ctid FROM taskmq_keys
-  WHERE expires_at IS NOT NULL AND expires_at<=:now ORDER BY expires_at LIMIT :limit)) AND expires_at<=:now
+  WHERE expires_at IS NOT NULL AND expires_at<=:now ORDER BY expires_at LIMIT :limit FOR UPDATE SKIP LOCKED))
 """
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
