@@ -1,19 +1,29 @@
-"""Plain calls go the short way (lua/include/short.lua): few commands. The random programs hold its answers."""
+"""Plain calls go the short way (lua/include/short.lua): few commands, and what the long way would have written."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from taskmq.durations import Moment
 from taskmq.outcome import Ack, Retry
 from taskmq.queue import Limit, QueueConfig
+from taskmq.testing.clock import FakeClock
 from taskmq.testing.servers import RedisServer
 from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
+from taskmq.transport.redis import transport
+from taskmq.transport.redis.connection import Server
+from taskmq.transport.redis.scripts import Call, Library, library
+from taskmq.transport.redis.settings import Settings
+from taskmq.transport.redis.transport import RedisTransport
 from taskmq.transport.registry import open_store
 from tests.integration.redis_help import HOUR, admin, message, own_server, publish
+from tests.partition_programs import Program
 
 FOREIGN = {"info", "config|resetstat", "fcall", "ping", "hello", "client|setinfo"}
 
@@ -111,3 +121,72 @@ def test_the_same_id_twice_in_one_call_is_one_task() -> None:
         held = claim(store, 9).items
         assert len(held) == 2
         assert store.settle(Settle(items=[held[1], held[1], held[0]])) == [True, False, True]
+
+
+def long_way(store: RedisTransport, server: RedisServer) -> None:
+    """From now on the store's scripts know no short way."""
+    text = library().text.replace("short[name] and short[name](ARGV)", "nil")
+    assert text != library().text
+    other = Library(text, "long", library().scripts)
+    admin(server, "FUNCTION", "LOAD", other.source().decode())
+    runner: Any = store._runner
+    scripts = runner.scripts
+
+    def renamed(calls: Sequence[Call], *, again: bool = False) -> list[Any]:
+        names = [other.function(call.script.name).encode() for call in calls]
+        call_of = [
+            call._replace(script=call.script._replace(function=name)) for call, name in zip(calls, names, strict=True)
+        ]
+        return list(scripts(call_of, again=again))
+
+    runner.scripts = renamed
+
+
+class TwoWays(Program):
+    """A program on two stores of one server, which must look the same key by key after each step."""
+
+    raw: Server
+
+    def compare(self) -> None:
+        first, second = (everything_of(self.raw, prefix) for prefix in ("short:", "long:"))
+        assert first == second
+
+
+READ = {"string": ("GET",), "zset": ("ZRANGE", 0, -1, "WITHSCORES"), "hash": ("HGETALL",), "list": ("LRANGE", 0, -1)}
+
+
+def everything_of(raw: Server, prefix: str) -> dict[str, Any]:
+    """All keys of a store and what they hold."""
+    keys = raw.command("KEYS", f"{prefix}*")
+    kinds = [kind.decode() for kind in raw.commands([("TYPE", key) for key in keys])]
+    reads = [READ.get(kind, ("SMEMBERS",)) for kind in kinds]
+    values = raw.commands([(read[0], key, *read[1:]) for read, key in zip(reads, keys, strict=True)])
+    found: dict[str, Any] = {}
+    for key, kind, value in zip(keys, kinds, values, strict=True):
+        name = key.decode().removeprefix(prefix)
+        if kind == "hash":
+            value = dict(zip(value[::2], value[1::2], strict=True))
+        if name.startswith("counts"):
+            value = {field: count for field, count in value.items() if count != b"0"}
+        found[name] = set(value) if kind == "set" else value
+    return found
+
+
+@pytest.mark.parametrize("seeds", [range(15), range(15, 30)])
+def test_the_short_way_writes_what_the_long_way_writes(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = itertools.count()
+    urandom = SimpleNamespace(urandom=lambda size: (next(count) // 2).to_bytes(size, "big"))  # one batch, claimed twice
+    monkeypatch.setattr(transport, "os", urandom)
+    with own_server() as server:
+        for seed in seeds:
+            clock = FakeClock()
+            short, long = (open_store(server.url(f"{name}:"), clock=clock) for name in ("short", "long"))
+            long_way(cast(RedisTransport, long), server)
+            program = TwoWays(seed, short, long, clock)
+            program.raw = Server(Settings(server.url()))
+            program.run(40)
+            program.raw.close()
+            for store in (short, long):
+                store.flush()
+                store.close()
+            admin(server, "FUNCTION", "DELETE", "taskmq_long")
