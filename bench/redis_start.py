@@ -1,7 +1,8 @@
 """Redis: from before ``enqueue`` to the handler's first line in an idle worker's process, and what idling costs.
 
 One worker process, then sixteen on the same queue; lone tasks 30 ms apart, published by this process. The processor
-share is a worker's of its own, user and system time.
+share is a worker's of its own, user and system time. Beside them what a bare PING takes after the same rest: an idle
+machine answers later, and three such round trips are in a start.
 
     python -m bench.redis_start [redis|valkey] [TASKS] [SECONDS] [WORKERS…]
 """
@@ -9,15 +10,32 @@ share is a worker's of its own, user and system time.
 from __future__ import annotations
 
 import sys
+import time
+from statistics import median
 
 from bench.common import figure, folder
 from bench.idle import other_process
 from bench.place import DEFAULT, Place
 
 
+def ping(place: Place, rest: float, count: int = 100) -> float:
+    """Median milliseconds of a PING after so many seconds without anything to do."""
+    times = []
+    for _ in range(count):
+        time.sleep(rest)
+        started = time.perf_counter()
+        place.raw.command("PING")
+        times.append(time.perf_counter() - started)
+    return 1e3 * median(times)
+
+
 def main(kind: str, tasks: int, duration: float, crowds: list[int]) -> None:
     """Print three figures for each number of workers."""
     place = Place(kind)  # type: ignore[arg-type]
+    for rest in (0.0, 0.001, 0.03):
+        print(
+            f"{f'{kind}: a bare PING after {rest * 1e3:g} ms of rest, p50':<58} {ping(place, rest):.3f} ms", flush=True
+        )
     with folder() as home:
         for workers in crowds:
             place.empty()
