@@ -14,8 +14,9 @@ from taskmq.ids import new_id
 from taskmq.message import Delivery, Message
 from taskmq.outcome import Ack, Outcome, Retry, Yield
 from taskmq.queue import Partition, QueueConfig
+from taskmq.state import Progress
 from taskmq.testing.clock import FakeClock
-from taskmq.transport.base import Publish, Reserve, Settle, Settlement, Store
+from taskmq.transport.base import Extend, Publish, Renewal, Reserve, Settle, Settlement, Store
 
 SECOND = 1_000_000
 LEASE = 100 * SECOND
@@ -35,7 +36,10 @@ class Program:
         self.weights: list[int | None] = random.choice([[None], [None], [None, None, 2, 3]])
         self.priorities = random.choice([[0], [0, 0, 5], [0, 1, 2, 9]])
         self.handlers = random.choice([1, 1, 2])
+        self.retentions = random.choice([[None], [None, None, 60 * SECOND, 0]])
         self.held: list[Pair] = []
+        self.rare = [self.start, self.cancel, self.pause]
+        """What one step in twenty is."""
         config = {
             queue: QueueConfig(
                 weight=random.choice([1, 1, 3]),
@@ -50,12 +54,13 @@ class Program:
     def run(self, steps: int) -> None:
         """So many steps, then all work is done; raises AssertionError at the first difference."""
         for _ in range(steps):
-            self.random.choices([self.publish, self.claim, self.settle, self.wait], [30, 32, 28, 10])[0]()
+            often = [self.publish, self.claim, self.settle, self.wait, self.do_something_rare]
+            self.random.choices(often, [30, 32, 28, 10, 5])[0]()
             self.compare()
         while True:
             self.exchange([], self.queues, 3)
             if not self.held:
-                return
+                return self.compare()
             self.end(self.held, [Ack()] * len(self.held))
             self.held = []
             self.clock.advance(5)
@@ -81,6 +86,9 @@ class Program:
                     body=encode(Envelope()),
                     priority=random.choice(self.priorities),
                     partition=None if form == "-" else Partition(code, weight=random.choice(self.weights)),
+                    retention=random.choice(self.retentions),
+                    max_attempts=random.choice([3, 3, 3, 7]),
+                    tags=random.choice([(), (), ("t",)]),
                     run_after=Moment(2 * SECOND, relative=True) if random.random() < 0.02 else None,
                 )
             )
@@ -98,7 +106,7 @@ class Program:
     def exchange(self, ends: list[Pair], queues: list[str], n: int) -> None:
         answers = []
         for side, store in enumerate(self.both):
-            settle = Settle(items=[Settlement(pair[side], Ack(b"1")) for pair in ends])
+            settle = Settle(items=[Settlement(pair[side], Ack(b"1"), started_ago=5) for pair in ends])
             claim = Reserve(queues=queues, limit=n, worker="w", lease=LEASE)
             answers.append(store.settle_and_reserve(settle, claim))
         (told, taken), (told_too, taken_too) = answers
@@ -123,6 +131,34 @@ class Program:
             for side, store in enumerate(self.both)
         ]
         assert answers[0] == answers[1]
+
+    def do_something_rare(self) -> None:
+        self.random.choice(self.rare)()
+
+    def start(self) -> None:
+        """A worker says that it has started a task, and how far it is."""
+        if self.held:
+            pair = self.random.choice(self.held)
+            answers = [
+                store.extend(Extend(items=[Renewal(pair[side], started=True, progress=Progress(done=1, total=2))]))
+                for side, store in enumerate(self.both)
+            ]
+            assert answers[0] == answers[1]
+
+    def cancel(self) -> None:
+        """A running task is asked to stop; it may succeed all the same."""
+        if self.held:
+            task_id = self.random.choice(self.held)[0].id
+            assert self.both[0].cancel([task_id]) == self.both[1].cancel([task_id])
+
+    def pause(self) -> None:
+        queue, code = self.random.choice(self.queues), f"{self.random.choice(['!', ''])}c0"
+        for paused in (True, False)[: self.random.choice([1, 2])]:
+            for store in self.both:
+                store.pause_partition(queue, code, paused)
+            self.exchange([], self.queues, 2)
+        for store in self.both:
+            store.pause_partition(queue, code, False)
 
     def wait(self) -> None:
         long = self.random.random() < 0.1 and len(self.held) < 20  # more leases than one call takes back

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -123,23 +124,34 @@ def test_the_same_id_twice_in_one_call_is_one_task() -> None:
         assert store.settle(Settle(items=[held[1], held[1], held[0]])) == [True, False, True]
 
 
-def long_way(store: RedisTransport, server: RedisServer) -> None:
-    """From now on the store's scripts know no short way."""
-    text = library().text.replace("short[name] and short[name](ARGV)", "nil")
-    assert text != library().text
-    other = Library(text, "long", library().scripts)
-    admin(server, "FUNCTION", "LOAD", other.source().decode())
-    runner: Any = store._runner
+WAYS = {
+    "short": (("if reply then\n", "if reply then\n    redis.call('HINCRBY', 'taken', name, '1')\n"),),
+    "long": (
+        ("short[name] and short[name](ARGV)", "nil"),
+        ("(kind == 'A' or kind == 'a') and rest.ack(", "false and rest.ack("),
+    ),
+}
+"""How the library is changed: to count the calls that go the short way, or to know none."""
+
+
+def by_way(way: str, server: RedisServer, clock: FakeClock) -> Store:
+    """A store whose scripts go one way."""
+    text = library().text
+    for known, new in WAYS[way]:
+        assert known in text
+        text = text.replace(known, new)
+    other = Library(text, way, library().scripts)
+    admin(server, "FUNCTION", "LOAD", "REPLACE", other.source().decode())
+    store = open_store(server.url(f"{way}:"), clock=clock)
+    runner: Any = cast(RedisTransport, store)._runner
     scripts = runner.scripts
 
     def renamed(calls: Sequence[Call], *, again: bool = False) -> list[Any]:
-        names = [other.function(call.script.name).encode() for call in calls]
-        call_of = [
-            call._replace(script=call.script._replace(function=name)) for call, name in zip(calls, names, strict=True)
-        ]
-        return list(scripts(call_of, again=again))
+        known = [call.script._replace(function=other.function(call.script.name).encode()) for call in calls]
+        return list(scripts([call._replace(script=it) for call, it in zip(calls, known, strict=True)], again=again))
 
     runner.scripts = renamed
+    return store
 
 
 class TwoWays(Program):
@@ -150,6 +162,13 @@ class TwoWays(Program):
     def compare(self) -> None:
         first, second = (everything_of(self.raw, prefix) for prefix in ("short:", "long:"))
         assert first == second
+        self.raw.commands([("DEL", f"{way}:wake:{queue}") for way in WAYS for queue in self.queues])
+
+    def lose(self) -> None:
+        """A task's record is deleted by hand."""
+        if self.held and self.random.random() < 0.1:
+            task_id = self.random.choice(self.held)[0].id
+            self.raw.commands([("DEL", f"{way}:t:{task_id}") for way in WAYS])
 
 
 READ = {"string": ("GET",), "zset": ("ZRANGE", 0, -1, "WITHSCORES"), "hash": ("HGETALL",), "list": ("LRANGE", 0, -1)}
@@ -177,16 +196,16 @@ def test_the_short_way_writes_what_the_long_way_writes(seeds: range, monkeypatch
     count = itertools.count()
     urandom = SimpleNamespace(urandom=lambda size: (next(count) // 2).to_bytes(size, "big"))  # one batch, claimed twice
     monkeypatch.setattr(transport, "os", urandom)
-    with own_server() as server:
+    with own_server() as server, closing(Server(Settings(server.url()))) as raw:
         for seed in seeds:
             clock = FakeClock()
-            short, long = (open_store(server.url(f"{name}:"), clock=clock) for name in ("short", "long"))
-            long_way(cast(RedisTransport, long), server)
+            short, long = (by_way(way, server, clock) for way in WAYS)
             program = TwoWays(seed, short, long, clock)
-            program.raw = Server(Settings(server.url()))
+            program.raw = raw
+            program.rare.append(program.lose)
             program.run(40)
-            program.raw.close()
             for store in (short, long):
                 store.flush()
                 store.close()
-            admin(server, "FUNCTION", "DELETE", "taskmq_long")
+        taken = raw.command("HGETALL", "taken")
+    assert dict(zip(taken[::2], map(int, taken[1::2]), strict=True)).keys() == {b"publish", b"reserve", b"settle"}

@@ -26,7 +26,7 @@ for i = 4, ARGV[3] == 'change' and 5 or #ARGV, 2 do
     end
   end
   if conf then write('SET', K('conf', q.name), conf) end
-  wake(q.name, WAKES)
+  wake(q.name, math.huge) -- all who wait
   out[#out + 1] = set_before and old or ''
 end
 commit()

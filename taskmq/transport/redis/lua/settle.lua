@@ -103,7 +103,7 @@ local out = {}
 for i = 1, n do
   local id, a = ids[i], ats[i] + 2
   local kind, epoch, ago = match(ARGV[a - 2], '^(.),%d+,(%d+),(%d*)$')
-  if (kind == 'A' or kind == 'a') and short.ack(id, epoch, ago, kind == 'a' and '"result":' .. ARGV[a] or '') then
+  if (kind == 'A' or kind == 'a') and rest.ack(id, epoch, ago, kind == 'a' and '"result":' .. ARGV[a] or '') then
     out[i] = '1'
   else
     local t = task(id)

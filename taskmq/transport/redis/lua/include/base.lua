@@ -5,8 +5,9 @@
 -- one call only is made anew by the functions in `fresh`; a table that nobody has used stays.
 --
 -- A script's body only reads. What it wants to change it changes in Lua tables, and `commit` (commit.lua) turns them into
--- commands at the very end, none of whose replies anybody looks at. So a script that fails half-way has changed nothing,
--- and the same file can run outside the server: its reads under WATCH, its writes as one MULTI/EXEC (?lua=off).
+-- commands at the very end, none of whose replies anybody looks at. (The short ways write by themselves, at their end, too.)
+-- So a script that fails half-way has changed nothing, and the same file can run outside the server: its reads under WATCH,
+-- its writes as one MULTI/EXEC (?lua=off).
 --
 -- ARGV[1] prefix of all keys   ARGV[2] the time in microseconds, 0: the server's clock
 -- KEYS    in a cluster {p}{name}:state, and a key that never exists: a call is about one queue (or another name), and all its

@@ -224,8 +224,7 @@ local function take_heads(candidates, n, gated, look)
     local v = pop(c)
     pick(c, v)
     if c.flows then
-      c.v = max(c.v, v.tag)
-      v.tag = after_turn(c.v, v.weight)
+      c.v, v.tag = take_turn(c.v, v.tag, v.weight)
     end
     if v.ordered then claimed[#claimed + 1] = {c, v} else c.again = v end
     if #picks == n then
@@ -394,4 +393,21 @@ function write_back(c)
   end
 end
 
+end
+
+-- What was chosen among the queues of a cluster (cluster.py).
+local plans = {}
+function plans.of(text)
+  local heads, followers, look, seen, served = match(text, '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
+  return heads and {
+    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
+    served = tonumber(served)
+  }
+end
+
+-- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
+function plans.served(plan, served, taken)
+  local asked = plan.heads + plan.followers
+  if served == plan.seen and taken == asked then return plan.served end
+  return max(served, plan.served - asked) + taken
 end

@@ -5,20 +5,23 @@
 
 -- @include ending
 
-local commit, collect, in_pieces, WAKES, sets
+local commit, collect, in_pieces, to_wake, sets
 do
 
-WAKES = 32
+local WAKES = 32
+
+-- How many waiters of a queue are told of n tasks: as many as its list of tokens has room for. In a cluster the caller
+-- tells them.
+function to_wake(name, n)
+  if n == 0 then return 0 end
+  if not home then return min(n, WAKES - redis.call('LLEN', K('wake', name))) end
+  if redis.call('EXISTS', K('waiting', home)) == 1 then woken = min(n, WAKES) end
+  return 0
+end
 
 local function wake_waiters()
-  if home then
-    local n = wakes[home] or 0
-    if n > 0 and redis.call('EXISTS', K('waiting', home)) == 1 then woken = min(n, WAKES) end
-    return
-  end
   for name, n in pairs(wakes) do
-    local have = redis.call('LLEN', K('wake', name))
-    n = min(n, WAKES - have)
+    n = to_wake(name, n)
     if n > 0 then
       local tokens = {}
       for i = 1, n do tokens[i] = '1' end
@@ -131,21 +134,4 @@ function commit()
   send()
 end
 
-end
-
--- What was chosen among the queues of a cluster (cluster.py).
-local plans = {}
-function plans.of(text)
-  local heads, followers, look, seen, served = match(text, '^(%d+),(%d+),(%d),([^,]*),([^,]*)$')
-  return heads and {
-    heads = tonumber(heads), followers = tonumber(followers), look = look == '1', seen = tonumber(seen),
-    served = tonumber(served)
-  }
-end
-
--- A queue's service after so many were taken of it by a plan, whose makers did not see what others claimed meanwhile.
-function plans.served(plan, served, taken)
-  local asked = plan.heads + plan.followers
-  if served == plan.seen and taken == asked then return plan.served end
-  return max(served, plan.served - asked) + taken
 end

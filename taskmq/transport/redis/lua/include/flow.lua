@@ -165,8 +165,8 @@ function place(q, f)
   if f.plain and q.flows == 0 then return end -- nobody to take turns with
   local can = eligible(q, f)
   if can and not f.live and q.flows > 0 and q.aging == 0 then
-    q.j = max(q.j + 1, q.v)
-    f.tag, q.dirty = max(tag_of(q, f), q.j), true
+    q.j, f.tag = join(q.j, q.v, tag_of(q, f))
+    q.dirty = true
   end
   if can and not f.live then
     enliven(q)

@@ -106,8 +106,11 @@ local function tag_in(line, m) return zscore(line.set, m) - lm_prio_score(m) end
 -- The tag of a task that is parked now.
 local function new_tag(line, name, weight)
   local last = line.last[name] or zlast(tags(line, name))
-  if last then return after_turn(last, weight) end
-  line.j = max(line.j + 1, line.v)
+  if last then
+    local _, tag = take_turn(last, last, weight)
+    return tag
+  end
+  line.j = join(line.j, line.v, 0)
   return line.j
 end
 

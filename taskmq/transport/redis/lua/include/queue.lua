@@ -18,7 +18,14 @@
 local NONE = {} -- stays empty
 local PB = 2 ^ 49 -- one priority in the score of a line or a turn: (9 - priority) * PB + seq or tag
 local U = 2 ^ 24 -- one turn (policy/turns.py)
-local function after_turn(tag, weight) return tag + floor(U / weight + 0.5) end
+local function join(j, v, tag) -- a flow joins the turns: their J and its tag
+  j = max(j + 1, v)
+  return j, max(tag, j)
+end
+local function take_turn(v, tag, weight) -- a flow takes its turn: their V and its tag
+  v = max(v, tag)
+  return v, v + floor(U / weight + 0.5)
+end
 local seq, seq0 -- the last number given to a task, and what it was before
 local Q, QN -- queues by name, and in order of loading
 local load_queues, take_service, settings_of, state_of

@@ -26,11 +26,11 @@ local function set_of(k, q, what, spec)
   return key
 end
 
--- A queue's settings and state, if it is at rest.
-local function at_rest(conf, state)
+-- A queue's settings and state, if it is at rest. idle: although it may have nothing to look at.
+local function at_rest(conf, state, idle)
   if not state then return nil end
   local c, s = settings_of(conf or '').__index, state_of(state)
-  if s.limited or not s.live or (s.due and s.due <= now) then return nil end
+  if s.limited or not (s.live or idle) or (s.due and s.due <= now) then return nil end
   return c, s
 end
 
@@ -75,13 +75,6 @@ local function state_after(s, v, j, tag, plive, flows, due)
   return concat({I(v), I(j), I(tag), plive and '1' or '0', I(flows), '0', '1', due and I(due) or '', s.specs}, ',')
 end
 
--- How many of n who wait for work can be told: as many as the list of tokens has room for.
-local function to_wake(k, q, n)
-  if not home then return min(n, WAKES - redis.call('LLEN', k.wake)) end
-  if redis.call('EXISTS', K('waiting', q)) == 1 then woken = min(n, WAKES) end
-  return 0
-end
-
 local function wake_up(k, n)
   if n == 1 then
     redis.call('RPUSH', k.wake, '1')
@@ -97,6 +90,6 @@ local function count_in(k, counts)
 end
 
 rest.keys_of, rest.set_of, rest.at_rest, rest.entries_of = keys_of, set_of, at_rest, entries_of
-rest.next_member, rest.state_after, rest.to_wake, rest.wake_up, rest.count_in = next_member, state_after, to_wake, wake_up, count_in
+rest.next_member, rest.state_after, rest.wake_up, rest.count_in = next_member, state_after, wake_up, count_in
 
 end

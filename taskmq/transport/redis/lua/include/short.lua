@@ -14,8 +14,8 @@
 do
 
 local MOST = 1000 -- tasks
-local keys_of, set_of, at_rest, entries_of = rest.keys_of, rest.set_of, rest.at_rest, rest.entries_of
-local next_member, state_after, to_wake, wake_up, count_in = rest.next_member, rest.state_after, rest.to_wake, rest.wake_up, rest.count_in
+local keys_of, set_of, at_rest, next_member = rest.keys_of, rest.set_of, rest.at_rest, rest.next_member
+local state_after, wake_up, count_in = rest.state_after, rest.wake_up, rest.count_in
 
 -- New tasks of one spec, all without a partition or all in partitions.
 function short.publish(ARGV)
@@ -25,14 +25,14 @@ function short.publish(ARGV)
   local k = keys_of(q)
   local got = redis.call('MGET', k.conf, k.state, k.seq)
   local c, s = at_rest(got[1], got[2])
-  if not s or c.max_queued or (step == 8 and s.flows == 0) then return nil end
+  if not s or c.max_queued or (step == 8 and (s.flows == 0 or c.aging > 0)) then return nil end
   local spec = redis.call('HGET', k.specs, ARGV[7])
   if not spec then return nil end
 
   local seq, aging, n = tonumber(got[3] or '0'), c.aging, (words - 7) / step
-  local number = tonumber(spec)
-  local specx, behind, counts, seen = two(number), ',0,0,,,0,,\nc' .. I(now), {}, n > 1 and {}
-  local ids, sets, line = {nil}, {'MSET', k.seq, I(seq + n), nil, nil}, {'ZADD', set_of(k, q, 'line', number), nil, nil}
+  local spec_at = tonumber(spec)
+  local specx, behind, counts, seen = two(spec_at), ',0,0,,,0,,\nc' .. I(now), {}, n > 1 and {}
+  local ids, sets, line = {nil}, {'MSET', k.seq, I(seq + n), nil, nil}, {'ZADD', set_of(k, q, 'line', spec_at), nil, nil}
   local parts = step == 8 and turns.lines(q)
   local last, prio, field, base
   for at = 8, words, step do
@@ -64,18 +64,19 @@ function short.publish(ARGV)
   if redis.call('EXISTS', unpack(ids)) > 0 then return nil end
   local waiters, state = n, nil
   if parts then
-    if aging > 0 or not turns.entered(k, s, parts) then return nil end
+    if not turns.plan_publish(k, s, parts) then return nil end
     waiters = parts.wakes
     if parts.j ~= s.j or parts.flows ~= s.flows then state = state_after(s, s.v, parts.j, s.tag, s.plive, parts.flows, s.due) end
   elseif s.flows > 0 and not s.plive then -- the line takes turns with partitions from now on
-    local j = aging > 0 and s.j or max(s.j + 1, s.v)
-    waiters, state = n + 1, state_after(s, s.v, j, aging > 0 and s.tag or max(s.tag, j), true, s.flows, s.due)
+    local j, tag = s.j, s.tag
+    if aging == 0 then j, tag = join(j, s.v, tag) end
+    waiters, state = n + 1, state_after(s, s.v, j, tag, true, s.flows, s.due)
   end
   if state then sets[2 * n + 4], sets[2 * n + 5] = k.state, state end
-  if waiters > 0 then waiters = to_wake(k, q, waiters) end
+  waiters = to_wake(q, waiters)
 
   redis.call(unpack(sets))
-  if parts then turns.enter(k, parts) else redis.call(unpack(line)) end
+  if parts then turns.write_publish(k, parts) else redis.call(unpack(line)) end
   redis.call('HINCRBY', k.counts, 'h' .. spec, I(n))
   count_in(k, counts)
   wake_up(k, waiters)
@@ -108,17 +109,17 @@ local function lines_of(names, page)
   end
   local got = redis.call(unpack(keys))
   for i = 1, #names do
-    local c, s = at_rest(got[3 * i - 2], got[3 * i - 1])
+    local c, s = at_rest(got[3 * i - 2], got[3 * i - 1], true)
     if not s or c.count or (s.flows > 0 and c.aging > 0) then return nil end
-    if not c.paused then
-      local served, rest = 0, ',,' -- rest: its rate's
+    if s.live and not c.paused then
+      local served, bucket = 0, ',,'
       if got[3 * i] then
-        served, rest = match(got[3 * i], '^([^,]*)(.*)$')
+        served, bucket = match(got[3 * i], '^([^,]*)(.*)$')
         served = tonumber(served)
       end
       k = keys_of(names[i])
       local candidate = {
-        name = names[i], k = k, conf = c, state = s, weight = c.weight, served = served, had = served, rest = rest,
+        name = names[i], k = k, conf = c, state = s, weight = c.weight, served = served, had = served, bucket = bucket,
         members = NONE, at = 0, read = 0, done = false, taken = 0, band = 0, head = '', gone = NONE, v = s.v, tag = s.tag,
         plive = s.plive, views = false,
         room = c.max_running and max(0, c.max_running - redis.call('ZCARD', k.leases))
@@ -196,9 +197,10 @@ end
 -- The next tasks of these queues, or, of a queue in a cluster, as many as the plan says.
 function short.reserve(ARGV)
   if ARGV[7] ~= '1' or ARGV[8] ~= '-1' or ARGV[9] ~= '0' or ARGV[10] == 'peek' then return nil end
+  if #ARGV > 10 + MOST then return nil end
   local plan, names = plans.of(ARGV[10]), distinct(ARGV, 11)
   local n = plan and plan.heads or tonumber(ARGV[3])
-  if n < 1 or n > MOST or not names or not names[1] then return nil end
+  if n < 1 or n + (plan and plan.followers or 0) > MOST or not names or not names[1] then return nil end
   local page = names[2] and min(n, floor(n / #names) + 2) or n
   local candidates = lines_of(names, page)
   if not candidates or not candidates[1] then return nil end
@@ -206,7 +208,7 @@ function short.reserve(ARGV)
   if not picks then return nil end
   if claimed[1] then follow(picks, claimed, plan and #picks.m + plan.followers or n) end
   for i = 1, #givers do
-    if givers[i].views then turns.look_on(givers[i]) end
+    if givers[i].views then turns.look_behind(givers[i]) end
   end
   local members, from, views = picks.m, picks.c, picks.v
   n = #members
@@ -262,7 +264,7 @@ function short.reserve(ARGV)
   at = 2 * n + 2
   for i = 1, #givers do
     local c, s = givers[i], givers[i].state
-    sets[at], sets[at + 1] = c.k.served, real(plan and plans.served(plan, c.had, c.taken) or c.served) .. c.rest
+    sets[at], sets[at + 1] = c.k.served, real(plan and plans.served(plan, c.had, c.taken) or c.served) .. c.bucket
     at = at + 2
     local sooner = not s.due or c.gone.due < s.due
     if sooner or c.v ~= s.v or c.tag ~= s.tag or c.plive ~= s.plive then
@@ -275,7 +277,7 @@ function short.reserve(ARGV)
   for i = 1, #givers do
     local gone = givers[i].gone
     for _, line in pairs(gone.lines) do redis.call(unpack(line)) end
-    if givers[i].views and givers[i].views[1] then turns.leave(givers[i]) end
+    if givers[i].views and givers[i].views[1] then turns.write_claim(givers[i]) end
     redis.call(unpack(gone.leases))
     count_in(givers[i].k, gone.counts)
   end
@@ -367,11 +369,10 @@ function short.settle(ARGV)
   end
   for i = 1, queues do
     local e = ends[i]
-    local left = e.codes[1] and turns.ended(e.k, e.q, e.s, e.codes, e.members)
+    local left = e.codes[1] and turns.plan_settle(e.k, e.q, e.s, e.codes, e.members)
     if left == nil and e.codes[1] then return nil end
     e.left = left
-    local waiters = (e.c.max_running and e.n or 0) + (left and left.joined or 0)
-    if waiters > 0 then e.waiters = to_wake(e.k, e.q, waiters) end
+    e.waiters = to_wake(e.q, (e.c.max_running and e.n or 0) + (left and left.joined or 0))
     if left and (left.j ~= e.s.j or left.flows ~= e.s.flows) then
       local at_end = #sets
       sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(e.s, e.s.v, left.j, e.s.tag, e.s.plive, left.flows, e.s.due)
@@ -385,14 +386,14 @@ function short.settle(ARGV)
     redis.call(unpack(e.leases))
     redis.call(unpack(e.done))
     for specx, by in pairs(e.counts) do redis.call('HINCRBY', k.counts, 'h' .. number(specx), I(by)) end
-    if e.left then turns.settle(k, e.q, e.left) end
+    if e.left then turns.write_settle(k, e.q, e.left) end
     wake_up(k, e.waiters)
   end
   return string.rep('1', n)
 end
 
 -- On the long way: ends a task with success, as text. True: that was done.
-function short.ack(id, epoch, ago, outcome)
+function rest.ack(id, epoch, ago, outcome)
   local rec = T[id] == nil and raw[id]
   if not rec then return false end
   local text, hand, specx, till, x = ended(rec, epoch, ago, outcome)

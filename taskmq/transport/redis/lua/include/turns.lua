@@ -12,12 +12,16 @@ do
 
 local set_of, entries_of, next_member = rest.set_of, rest.entries_of, rest.next_member
 
--- live, tag, weight, how many run, and in an ordered one which, in order
+-- FLOW (flow.lua), with all empty that would stop a partition or set tasks of it aside: live, tag, weight, how many run, and in
+-- an ordered one which, in order
 local FREE = '^([01]),(%d+),(%d+),,0,,,0,(%d+);;;(.*)$'
 
 local function text_of(live, tag, weight, n, run)
   return (live and '1,' or '0,') .. I(tag) .. ',' .. I(weight) .. ',,0,,,0,' .. I(n) .. ';;;' .. run
 end
+
+-- Whether there is more to say of such a partition than its line and turn (flow.lua, sync).
+local function has_text(live, running, weight) return not live or running > 0 or weight ~= 1 end
 
 local function ordered(code) return byte(code) == 33 end
 local function turns_of(k, q, head) return set_of(k, q, 'turns', lm_spec(head)) end
@@ -50,7 +54,7 @@ local function first_of(line)
 end
 
 -- What else they change. Only reads; nil: this is not for the short way.
-function turns.entered(k, s, parts)
+function turns.plan_publish(k, s, parts)
   local known = redis.call('HMGET', k.flows, unpack(parts.codes))
   parts.j, parts.flows, parts.wakes, parts.texts, parts.joined = s.j, s.flows, 0, {'HSET', k.flows, nil, nil}, {}
   for i = 1, #parts.codes do
@@ -67,13 +71,13 @@ function turns.entered(k, s, parts)
     end
     if not ordered(code) then parts.wakes = parts.wakes + (#line - 2) / 2 end
     if live then
-      if byte(first) > byte(head) then return nil end -- its turn changes
+      if not head or byte(first) > byte(head) then return nil end -- its turn changes
     elseif running == 0 or not ordered(code) then
-      if head then return nil end
-      parts.j, parts.wakes = max(parts.j + 1, s.v), parts.wakes + 1
-      tag = max(tag, parts.j)
+      if head or (known[i] and running == 0) then return nil end
+      parts.j, tag = join(parts.j, s.v, tag)
+      parts.wakes = parts.wakes + 1
       parts.joined[#parts.joined + 1] = {turns_of(k, parts.q, first), I(lm_prio_score(first) + tag), code}
-      if running > 0 or weight ~= 1 then
+      if has_text(true, running, weight) then
         local texts = parts.texts
         texts[#texts + 1], texts[#texts + 2] = code, text_of(true, tag, weight, running, run)
       end
@@ -83,7 +87,7 @@ function turns.entered(k, s, parts)
 end
 
 -- Write that.
-function turns.enter(k, parts)
+function turns.write_publish(k, parts)
   for i = 1, #parts.codes do redis.call(unpack(parts.lines[parts.codes[i]])) end
   for i = 1, #parts.joined do redis.call('ZADD', unpack(parts.joined[i])) end
   if parts.texts[3] then redis.call(unpack(parts.texts)) end
@@ -98,7 +102,7 @@ function turns.begin(c)
   if c.plive then
     c.line = {
       k = c.k, name = c.name, state = c.state, members = NONE, at = 0, read = 0, done = false,
-      plain = true, ordered = false, code = '', tag = c.tag, weight = 1, head = nil, gave = false
+      plain = true, tag = c.tag, weight = 1, head = nil, gave = false
     }
   end
 end
@@ -106,8 +110,10 @@ end
 local function next_turn(c, page)
   c.turn = c.turn + 1
   if c.turn > #c.codes and not c.turns_done then
-    c.codes, c.scores = entries_of(c.k, c.name, 'turns', #c.state.specs, c.turns_read, page)
-    c.turns_read, c.turn, c.turns_done = c.turns_read + page, 1, #c.codes < page
+    local specs, more = #c.state.specs, max(page, c.turns_read)
+    if specs > 1 and c.turns_read == 0 then more = min(page, floor(page / specs) + 2) end -- it reads so many of each
+    c.codes, c.scores = entries_of(c.k, c.name, 'turns', specs, c.turns_read, more)
+    c.turns_read, c.turn, c.turns_done = c.turns_read + more, 1, #c.codes < more
     if c.codes[1] then c.texts = redis.call('HMGET', c.k.flows, unpack(c.codes)) end
   end
 end
@@ -152,8 +158,7 @@ end
 -- The head takes its turn. Answers its view, or false if it has no partition.
 function turns.take(c)
   local v = c.view
-  c.v = max(c.v, v.tag)
-  v.tag = after_turn(c.v, v.weight)
+  c.v, v.tag = take_turn(c.v, v.tag, v.weight)
   if v.plain then
     v.gave, v.head = true, nil
     return false
@@ -167,8 +172,8 @@ function turns.take(c)
   return v
 end
 
--- Whether there will be something left in a line that gave, and its turn.
-function turns.look_on(c)
+-- What a line that gave has left, and its turn.
+function turns.look_behind(c)
   local line = c.line
   if not line or not line.gave then return end
   c.tag, c.plive = line.tag, (line.head or next_member(line, 1)) ~= nil
@@ -186,7 +191,7 @@ function turns.follower(v, page)
 end
 
 -- What a claim leaves of a queue's partitions that gave.
-function turns.leave(c)
+function turns.write_claim(c)
   local k, q, texts, out, into = c.k, c.name, {'HSET', c.k.flows, nil, nil}, {}, {}
   for i = 1, #c.views do
     local v = c.views[i]
@@ -221,7 +226,7 @@ end
 
 -- What successes leave of a queue's partitions: of each task that ended its code and what stood in line. Only reads; nil: this
 -- is not for the short way.
-function turns.ended(k, q, s, codes, members)
+function turns.plan_settle(k, q, s, codes, members)
   local texts = redis.call('HMGET', k.flows, unpack(codes))
   local left = {j = s.j, joined = 0, flows = s.flows, list = {}}
   local known = {}
@@ -248,8 +253,8 @@ function turns.ended(k, q, s, codes, members)
       if not f.head then
         f.gone, left.flows = true, left.flows - 1
       elseif f.ordered then
-        left.j, left.joined = max(left.j + 1, s.v), left.joined + 1
-        f.tag, f.live = max(f.tag, left.j), true
+        left.j, f.tag = join(left.j, s.v, f.tag)
+        left.joined, f.live = left.joined + 1, true
       else
         return nil
       end
@@ -259,14 +264,14 @@ function turns.ended(k, q, s, codes, members)
 end
 
 -- Write that.
-function turns.settle(k, q, left)
+function turns.write_settle(k, q, left)
   local texts, gone = {'HSET', k.flows, nil, nil}, {'HDEL', k.flows, nil}
   for i = 1, #left.list do
     local f = left.list[i]
     if f.head and not f.gone then
       redis.call('ZADD', turns_of(k, q, f.head), I(lm_prio_score(f.head) + f.tag), f.code)
     end
-    if f.gone or (f.live and f.running == 0 and f.weight == 1) then
+    if f.gone or not has_text(f.live, f.running, f.weight) then
       gone[#gone + 1] = f.code
     else
       texts[#texts + 1], texts[#texts + 2] = f.code, text_of(f.live, f.tag, f.weight, f.running, f.run)
