@@ -133,31 +133,31 @@ local function lines_of(names, page)
   return candidates
 end
 
--- c gives m, of its partition v if it has any.
-local function give(picks, givers, c, m, v)
-  local n = #picks.m + 1
-  if c.taken == 0 then givers[#givers + 1] = c end
-  picks.m[n], picks.c[n], picks.v[n], c.taken = m, c, v or false, c.taken + 1
-  if c.room then c.room = c.room - 1 end
-end
-
--- The next n of them by the claim rule, as members, candidates and views; the candidates that gave; ordered partitions' views.
+-- The next n of them by the claim rule: member and view one after the other, where a task has no partition the candidate
+-- itself. The candidates that gave, and the views of ordered partitions.
 local function take(candidates, n, page)
-  local picks, givers, claimed = {m = {nil, nil}, c = {nil, nil}, v = {nil, nil}}, {nil}, {nil}
+  local picks, givers, claimed = {nil, nil}, {nil}, NONE
   for i = 1, n do
     local c = candidates[1]
     if not c then break end
     if candidates[2] then c = next_queue(candidates) else c.served = c.served + 1 end
+    if c.taken == 0 then givers[#givers + 1] = c end
     local v = c.views and turns.take(c)
-    give(picks, givers, c, c.head, v)
-    if v and v.ordered then claimed[#claimed + 1] = v end
+    if v and v.ordered then
+      if claimed == NONE then claimed = {} end
+      claimed[#claimed + 1] = v
+    end
+    picks[2 * i - 1], picks[2 * i], c.taken = c.head, v or c, c.taken + 1
+    if c.room then c.room = c.room - 1 end
     if i < n then
       local more = advance(c, page)
       if more == nil then return nil end
-      for j = 1, more and 0 or #candidates do
-        if candidates[j] == c then
-          table.remove(candidates, j)
-          break
+      if not more then
+        for j = 1, #candidates do
+          if candidates[j] == c then
+            table.remove(candidates, j)
+            break
+          end
         end
       end
     end
@@ -167,16 +167,16 @@ end
 
 -- Fill up to n with runs: one more task of each claimed ordered partition, round after round.
 local function follow(picks, claimed, n)
-  while claimed[1] and #picks.m < n do
+  while claimed[1] and #picks < 2 * n do
     local left = {}
     for i = 1, #claimed do
-      if #picks.m == n then return end
+      if #picks == 2 * n then return end
       local v = claimed[i]
-      local m = turns.follower(v, n)
+      local c, m, at = v.c, turns.follower(v, n), #picks
       if m then
-        v.taken, v.c.served = v.taken + 1, v.c.served + 1
-        give(picks, NONE, v.c, m, v)
-        left[#left + 1] = v
+        picks[at + 1], picks[at + 2], left[#left + 1] = m, v, v
+        v.taken, c.taken, c.served = v.taken + 1, c.taken + 1, c.served + 1
+        if c.room then c.room = c.room - 1 end
       end
     end
     claimed = left
@@ -206,14 +206,13 @@ function short.reserve(ARGV)
   if not candidates or not candidates[1] then return nil end
   local picks, givers, claimed = take(candidates, n, page)
   if not picks then return nil end
-  if claimed[1] then follow(picks, claimed, plan and #picks.m + plan.followers or n) end
+  if claimed[1] then follow(picks, claimed, plan and #picks / 2 + plan.followers or n) end
   for i = 1, #givers do
     if givers[i].views then turns.look_behind(givers[i]) end
   end
-  local members, from, views = picks.m, picks.c, picks.v
-  n = #members
+  n = #picks / 2
   local keys = {'MGET', nil}
-  for i = 1, n do keys[i + 1] = H .. 't:' .. sub(members[i], 12) end
+  for i = 1, n do keys[i + 1] = H .. 't:' .. sub(picks[2 * i - 1], 12) end
   local records = redis.call(unpack(keys))
 
   local worker, batch, out = ',0,,' .. ARGV[5], ARGV[6] .. '00000', {'0', '', nil, nil, nil, nil, nil, nil}
@@ -227,12 +226,13 @@ function short.reserve(ARGV)
   out[at] = ''
   local sets, groups = {'MSET', nil, nil, nil, nil, nil, nil}, 0
   for i = 1, n do
-    local m, c, v, rec = members[i], from[i], views[i], records[i]
+    local m, v, rec = picks[2 * i - 1], picks[2 * i], records[i]
+    local c = v.c or v
     local spot, epoch, attempts, behind
     if rec then spot, epoch, attempts, behind = match(rec, WAITING) end
     if not spot then return nil end
     local gone, hand, field = c.gone, batch .. format('%05d', i), 'r' .. sub(m, 1, 1)
-    if v and v.taken > 1 then -- a run
+    if v ~= c and v.taken > 1 then -- a run
       if not v.group then
         groups = groups + 1
         v.group = format('%05d', groups)
@@ -245,7 +245,7 @@ function short.reserve(ARGV)
     sets[2 * i], sets[2 * i + 1] = keys[i + 1], rec
     local leases = gone.leases
     leases[#leases + 1], leases[#leases + 2] = gone.till, hand .. ':' .. sub(m, 2, 9) .. sub(m, 1, 1) .. sub(m, 10)
-    if not v then
+    if v == c then
       local spec = sub(m, 10, 11)
       local line = gone.lines[spec]
       if line then
@@ -311,22 +311,32 @@ end
 
 local function result_of(kind, text) return kind == 'a' and '"result":' .. text or '' end
 
--- What ends in a queue. codes, members: of those in partitions, and as they stood in line.
-local function ends_in(q, k, c, s)
-  return {
-    q = q, k = k, c = c, s = s, n = 0, leases = {'ZREM', k.leases, nil}, done = {'ZADD', k.done, nil, nil}, counts = {nil},
-    codes = NONE, members = NONE, left = false, waiters = 0
-  }
+-- What ends in each queue of a call. codes, members: of those in partitions, and as they stood in line. The tables serve all
+-- calls: to make one costs as much as an end itself.
+local ends = {}
+local function begin_ends(i, q)
+  local e = ends[i]
+  if not e then
+    e = {
+      q = '', k = false, c = false, s = false, n = 0, leases = NONE, done = NONE, counts = NONE, codes = NONE, members = NONE,
+      left = false, waiters = 0
+    }
+    ends[i] = e
+  end
+  local k = keys_of(q)
+  e.q, e.k, e.n, e.codes, e.left, e.waiters = q, k, 0, NONE, false, 0
+  e.leases, e.done, e.counts = {'ZREM', k.leases, nil}, {'ZADD', k.done, nil, nil}, {}
+  return k
 end
 
 -- Successes.
 function short.settle(ARGV)
   local words, queues = #ARGV, tonumber(ARGV[3])
   if words > 4 + 3 * MOST then return nil end
-  local keys, ats, seen, ends = {'MGET', nil, nil, nil}, {nil}, words > 6 + queues and {}, {nil}
+  local keys, ats, seen = {'MGET', nil, nil, nil}, {nil}, words > 6 + queues and {}
   for i = 1, queues do
-    local k = keys_of(ARGV[3 + i])
-    ends[i], keys[2 * i], keys[2 * i + 1] = k, k.conf, k.state
+    local k = begin_ends(i, ARGV[3 + i])
+    keys[2 * i], keys[2 * i + 1] = k.conf, k.state
   end
   local at, n, before_tasks = 4 + queues, 0, 2 * queues
   while at <= words do
@@ -342,9 +352,9 @@ function short.settle(ARGV)
   end
   local got = redis.call(unpack(keys))
   for i = 1, queues do
-    local c, s = at_rest(got[2 * i - 1], got[2 * i])
-    if not s then return nil end
-    ends[i] = ends_in(ARGV[3 + i], ends[i], c, s)
+    local e = ends[i]
+    e.c, e.s = at_rest(got[2 * i - 1], got[2 * i])
+    if not e.s then return nil end
   end
 
   local sets = {'MSET', nil, nil}
@@ -369,14 +379,17 @@ function short.settle(ARGV)
   end
   for i = 1, queues do
     local e = ends[i]
-    local left = e.codes[1] and turns.plan_settle(e.k, e.q, e.s, e.codes, e.members)
-    if left == nil and e.codes[1] then return nil end
-    e.left = left
-    e.waiters = to_wake(e.q, (e.c.max_running and e.n or 0) + (left and left.joined or 0))
-    if left and (left.j ~= e.s.j or left.flows ~= e.s.flows) then
-      local at_end = #sets
-      sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(e.s, e.s.v, left.j, e.s.tag, e.s.plive, left.flows, e.s.due)
+    local s, waiters = e.s, e.c.max_running and e.n or 0
+    if e.codes ~= NONE then
+      local left = turns.plan_settle(e.k, e.q, s, e.codes, e.members)
+      if not left then return nil end
+      e.left, waiters = left, waiters + left.joined
+      if left.j ~= s.j or left.flows ~= s.flows then
+        local at_end = #sets
+        sets[at_end + 1], sets[at_end + 2] = e.k.state, state_after(s, s.v, left.j, s.tag, s.plive, left.flows, s.due)
+      end
     end
+    if waiters > 0 then e.waiters = to_wake(e.q, waiters) end
   end
 
   redis.call(unpack(sets))
