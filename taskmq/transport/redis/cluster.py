@@ -284,7 +284,7 @@ class RedisClusterTransport(RedisTransport):
             look = self._looks.simple(self._home(queue), n)
             if look is not None:
                 return look
-        return Look(queue, [self._claim_call(params, queue, n, "" if alone else "peek")], 0)
+        return Look(queue, self._claim_call(params, queue, n, "" if alone else "peek"), 0)
 
     def _claim_call(self, params: Reserve, queue: str, n: int, plan: str, batch: str = "") -> Call:
         args = [*self._claim_args(params, n, plan=plan, batch=batch), queue]
@@ -335,16 +335,13 @@ class RedisClusterTransport(RedisTransport):
         errors: list[Exception] = []
         again: list[Look] = []
         said: list[Sequence[bytes]] = []
-        at = 0
-        for look in looks:
-            answers, at = replies[at : at + len(look.wishes)], at + len(look.wishes)
-            failed = [answer for answer in answers if isinstance(answer, Exception)]
-            if failed:
-                errors.append(failed[0])
+        for look, answer in zip(looks, replies, strict=True):
+            if isinstance(answer, Exception):
+                errors.append(answer)
             elif not look.lines:
-                said.append(answers[0])
-                peeked += self._looks.of_script(look.queue, answers[0])
-            elif (simple := self._looks.of_lines(look, answers, n)) is not None:
+                said.append(answer)
+                peeked += self._looks.of_script(look.queue, answer)
+            elif (simple := self._looks.of_lines(look, answer, n)) is not None:
                 peeked.append(simple)
             else:
                 again.append(self._look(params, look.queue, n, simple=False))
@@ -462,7 +459,7 @@ def _spread(parts: Mapping[str, Sequence[int]], replies: Iterable[Iterable[T]]) 
 
 
 def _wishes(looks: Sequence[Look]) -> list[Asked]:
-    return [wish for look in looks for wish in look.wishes]
+    return [look.wish for look in looks]
 
 
 def _is_answer(reply: Any) -> bool:

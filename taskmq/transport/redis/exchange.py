@@ -23,6 +23,8 @@ except ImportError:  # it comes with taskmq[redis]; without it everything is slo
     _pack = None
 
 Command = Sequence[bytes | str | int | float]
+Piece = Command | bytes
+"""A command, or commands as they travel."""
 
 
 def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[Any]:
@@ -31,7 +33,7 @@ def exchange(shown: str, connection: Any, commands: Sequence[Command]) -> list[A
     return receive(shown, connection, len(commands))
 
 
-def send(shown: str, connection: Any, commands: Sequence[Command]) -> None:
+def send(shown: str, connection: Any, commands: Sequence[Piece]) -> None:
     """Send commands together."""
     try:
         connection.send_packed_command([_packed(connection, commands)], check_health=False)
@@ -54,13 +56,18 @@ def receive(shown: str, connection: Any, count: int) -> list[Any]:
     return replies
 
 
-def _packed(connection: Any, commands: Sequence[Command]) -> bytes:
+def packed_ahead(commands: Sequence[Command]) -> bytes | None:
+    """Commands as they travel, to be sent more than once; None where the driver has to pack them."""
+    return None if _pack is None else b"".join([_pack(tuple(command)) for command in commands])
+
+
+def _packed(connection: Any, commands: Sequence[Piece]) -> bytes:
     """Commands as they travel, in one piece. The driver's own packing looks at each argument before hiredis does."""
     if _pack is None:
         return b"".join(piece for command in commands for piece in connection.pack_command(*command))
-    if len(commands) == 1:
+    if len(commands) == 1 and type(commands[0]) is not bytes:
         return _pack(tuple(commands[0]))  # type: ignore[no-any-return]
-    return b"".join([_pack(tuple(command)) for command in commands])
+    return b"".join([command if type(command) is bytes else _pack(tuple(command)) for command in commands])
 
 
 def is_woken(reply: Exception) -> bool:

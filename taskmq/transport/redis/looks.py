@@ -14,25 +14,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple
 
 from taskmq.clock import Clock
-from taskmq.transport.redis.exchange import Command
+from taskmq.transport.redis.exchange import Command, packed_ahead
 from taskmq.transport.redis.keys import Keys
-from taskmq.transport.redis.nodes import Wish, slot_of
+from taskmq.transport.redis.nodes import Bundle, Wish, slot_of
 from taskmq.transport.redis.peeked import Peeked
 
 CLOCK_LASTS = 1_000_000
 """Microseconds for which a reading of a server's clock is good."""
 
 
+_NEVER = (0, 0)
+KNOWN = 10_000
+"""So many looks at simple queues are kept as they travel."""
+
+
 class Look(NamedTuple):
     """What is asked about one queue. ``lines``: how many it has, 0 when a script is asked."""
 
     queue: str
-    wishes: list[Wish]
+    wish: Wish
     lines: int
 
 
@@ -43,6 +49,7 @@ class Looks:
         self._at = at
         self._clock = clock
         self._lines: dict[str, int] = {}
+        self._known: dict[tuple[str, int, int, bool], Look] = {}
         self._ahead: dict[str, tuple[int, int]] = {}
         """Queue → how far its server's clock is ahead of this process's, and when that was read."""
 
@@ -51,15 +58,23 @@ class Looks:
         lines = self._lines.get(queue, 0)
         if not lines:
             return None
+        late = self._clock is None and _now() - self._ahead.get(queue, _NEVER)[1] > CLOCK_LASTS
+        look = self._known.get((queue, n, lines, late))
+        if look is None:
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            look = self._known[queue, n, lines, late] = self._look_at_lines(queue, n, lines, with_clock=late)
+        return look
+
+    def _look_at_lines(self, queue: str, n: int, lines: int, *, with_clock: bool) -> Look:
         keys = self._at(queue)
-        slot = slot_of(keys.declared)
-        about: Command = ["MGET", *(keys.of_queue(what, queue) for what in ("conf", "state", "served"))]
-        wishes: list[Wish] = [(slot, about)]
         in_line = [keys.of_spec("line", spec, queue) for spec in range(1, lines + 1)]
-        wishes += [(slot, ("ZRANGE", key, 0, n - 1, "WITHSCORES")) for key in in_line]
-        if self._clock is None and _now() - self._ahead.get(queue, (0, 0))[1] > CLOCK_LASTS:
-            wishes.append((slot, ("TIME",)))
-        return Look(queue, wishes, lines)
+        commands: list[Command] = [
+            ["MGET", *(keys.of_queue(what, queue) for what in ("conf", "state", "served"))],
+            *(("ZRANGE", key, 0, n - 1, "WITHSCORES") for key in in_line),
+            *([("TIME",)] if with_clock else ()),
+        ]
+        return Look(queue, Bundle(slot_of(keys.declared), commands, packed_ahead(commands)), lines)
 
     def of_script(self, queue: str, answer: Sequence[bytes]) -> list[Peeked]:
         """What the script said; nothing if it was not done with what is due."""
@@ -76,13 +91,8 @@ class Looks:
         if len(answers) > 1 + look.lines:
             seconds, micros = answers[-1]
             self._ahead[look.queue] = (int(seconds) * 1_000_000 + int(micros) - _now(), _now())
-        weight, aging = 1, False
-        if conf:
-            paused, weights, step, running, _, _, _, rate, _ = conf.partition(b"\n")[0].split(b",", 8)
-            weight, aging = int(weights or 1), int(step or 0) > 0
-            if paused == b"1" or running or rate:
-                state = None
-        if not state or not self._is_simple(look, state):
+        weight, aging, gated = _settings(conf or b"")
+        if gated or not state or not self._is_simple(look, state):
             self._lines.pop(look.queue, None)
             return None
         if len(lines) == 1:
@@ -95,10 +105,26 @@ class Looks:
         return Peeked(look.queue, served, weight, bands, b"", parks=False)
 
     def _is_simple(self, look: Look, state: bytes) -> bool:
-        _, _, _, _, flows, limited, _, due, specs = state.split(b",")
-        if not flows == limited == b"0" or len(specs) != look.lines:
+        lines, due = _standing(state)
+        if lines != look.lines:
             return False
-        return not due or int(due) > (_now() + self._ahead[look.queue][0] if self._clock is None else self._clock.now())
+        return not due or due > (_now() + self._ahead[look.queue][0] if self._clock is None else self._clock.now())
+
+
+@lru_cache(maxsize=4096)
+def _settings(conf: bytes) -> tuple[int, bool, bool]:
+    """A queue's weight, whether it ages, and whether it has a gate."""
+    if not conf:
+        return 1, False, False
+    paused, weight, step, running, _, _, _, rate, _ = conf.partition(b"\n")[0].split(b",", 8)
+    return int(weight or 1), int(step or 0) > 0, paused == b"1" or bool(running or rate)
+
+
+@lru_cache(maxsize=4096)
+def _standing(state: bytes) -> tuple[int, int]:
+    """How many lines a queue has, 0 if it knows partitions or limits; and when something falls due, or 0."""
+    _, _, _, _, flows, limited, _, due, specs = state.split(b",")
+    return len(specs) if flows == limited == b"0" else 0, int(due or 0)
 
 
 def _now() -> int:

@@ -29,11 +29,12 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.crc import key_slot
 from redis.exceptions import (
@@ -48,7 +49,7 @@ from taskmq.errors import OutcomeUnknown, TransportError, TransportUnavailable
 from taskmq.transport.base import Finding
 from taskmq.transport.redis.checkup import checkup_cluster
 from taskmq.transport.redis.connection import Server, Way
-from taskmq.transport.redis.exchange import Command, is_woken, receive, send
+from taskmq.transport.redis.exchange import Command, Piece, is_woken, receive, send
 from taskmq.transport.redis.scripts import Call
 from taskmq.transport.redis.settings import Settings
 
@@ -67,8 +68,16 @@ REDIRECTIONS = (AskError, TryAgainError, ClusterDownError, ReadOnlyError)
 
 Address = tuple[str, int]
 
-Wish = Call | tuple[int, Command]
-"""A script, or a command and the slot of its keys."""
+
+class Bundle(NamedTuple):
+    """Commands about one slot that are sent again and again, and answered by a list. ``packed``: as they travel."""
+
+    slot: int
+    commands: Sequence[Command]
+    packed: bytes | None
+
+
+Wish = Call | Bundle
 
 _OF_MANY_KEYS = frozenset(("MGET", "UNLINK"))
 _OF_NO_KEY = frozenset(("PING", "TIME", "INFO"))
@@ -96,25 +105,49 @@ class Pauses:
 
 
 class Step:
-    """A command on its way, and at last its reply."""
+    """A command, a script or a bundle on its way, and at last its reply."""
 
-    __slots__ = ("asked", "call", "command", "lost", "reply", "slot", "way")
+    __slots__ = ("asked", "bundle", "call", "command", "lost", "reply", "slot", "way")
 
-    def __init__(self, slot: int | None, command: Command = (), call: Call | None = None) -> None:
+    def __init__(
+        self, slot: int | None, command: Command = (), call: Call | None = None, bundle: Bundle | None = None
+    ) -> None:
         """``slot``: where its keys are, None if it has none."""
         self.slot = slot
         self.command = command
         self.call = call
+        self.bundle = bundle
         self.asked: Address | None = None
         self.way: Way = "library"
         self.reply: Any = None
         self.lost = False
         """A reply was lost, so it may have been done."""
 
-    def words(self, server: Server) -> list[Command]:
-        """What is sent to this server."""
-        command = self.command if self.call is None else server.script_command(self.call, self.way)
-        return [command] if self.asked is None else [("ASKING",), command]
+    def send_into(self, pieces: list[Piece], server: Server) -> int:
+        """Add what is sent to this server; returns how many replies follow."""
+        if self.bundle is None:
+            command = self.command if self.call is None else server.script_command(self.call, self.way)
+            pieces += [command] if self.asked is None else [("ASKING",), command]
+            return 1 + (self.asked is not None)
+        _, commands, packed = self.bundle
+        if self.asked is not None:
+            pieces += [piece for command in commands for piece in (("ASKING",), command)]
+            return 2 * len(commands)
+        pieces += commands if packed is None else [packed]
+        return len(commands)
+
+    def hear(self, answers: Iterator[Any]) -> None:
+        """Take one's own of the replies; of a bundle's an error is the reply to it all."""
+        if self.asked is None and self.bundle is None:
+            self.reply = next(answers)
+            return
+        step = 1 + (self.asked is not None)
+        self.asked = None
+        mine = list(islice(answers, step * (1 if self.bundle is None else len(self.bundle.commands))))[step - 1 :: step]
+        if self.bundle is None:
+            (self.reply,) = mine
+        else:
+            self.reply = next((reply for reply in mine if isinstance(reply, Exception)), mine)
 
 
 class Cluster:
@@ -147,7 +180,8 @@ class Cluster:
         For the last ``hasty`` of them nobody waits while another one has been answered.
         """
         steps = [
-            Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish[0], wish[1]) for wish in wishes
+            Step(slot_of(wish.keys), call=wish) if isinstance(wish, Call) else Step(wish.slot, bundle=wish)
+            for wish in wishes
         ]
         return self._run(steps, again, steps[len(steps) - hasty :])
 
@@ -197,7 +231,7 @@ class Cluster:
             self._answer(waiting, again)
             wait, left = False, []
             for step in waiting:
-                if (patient := self._goes_on(step, again)) is not None:
+                if isinstance(step.reply, Exception) and (patient := self._goes_on(step, again)) is not None:
                     left.append(step)
                     wait = wait or patient
             waiting = left
@@ -213,10 +247,8 @@ class Cluster:
         self._round(steps)
 
     def _goes_on(self, step: Step, again: bool) -> bool | None:
-        """Whether to try once more, and (True) only after a pause; None: that was its last word."""
+        """Whether to try once more after this error, and (True) only after a pause; None: that was its last word."""
         reply = step.reply
-        if not isinstance(reply, Exception):
-            return None
         if isinstance(reply, REDIRECTIONS):
             return self._redirected(step)
         step.lost = step.lost or isinstance(reply, OutcomeUnknown)
@@ -258,9 +290,12 @@ class Cluster:
         if not steps:
             return
         groups: dict[Server, list[Step]] = {}
+        masters, servers = [] if self._closed else self._masters, self._servers
         for step in steps:
             try:
-                groups.setdefault(self._server_of(step), []).append(step)
+                address = masters[step.slot] if masters and step.slot is not None and step.asked is None else None
+                server = servers.get(address) if address else None
+                groups.setdefault(server or self._server_of(step), []).append(step)
             except TransportUnavailable as error:
                 step.reply = error
         open_: list[tuple[Server, Any, list[Step], int]] = []
@@ -282,16 +317,18 @@ class Cluster:
     def _send(self, server: Server, group: Sequence[Step]) -> tuple[Any, int]:
         if any(step.call and step.call.script.writes for step in group):
             server.ask_permission()
-        commands = [command for step in group for command in step.words(server)]
+        pieces: list[Piece] = []
+        count = sum([step.send_into(pieces, server) for step in group])
         if self._confirmed(group):
-            commands.append(("WAIT", self.settings.min_replicas, CONFIRM_MS))
+            pieces.append(("WAIT", self.settings.min_replicas, CONFIRM_MS))
+            count += 1
         connection = server.take()
         try:
-            send(server.settings.shown, connection, commands)
+            send(server.settings.shown, connection, pieces)
         except BaseException:
             connection.disconnect()
             raise
-        return connection, len(commands)
+        return connection, count
 
     def _receive(self, server: Server, connection: Any, group: Sequence[Step], count: int) -> None:
         try:
@@ -303,10 +340,7 @@ class Cluster:
         confirmed = replies.pop() if self._confirmed(group) else None
         answers = iter(replies)
         for step in group:
-            if step.asked is not None:
-                next(answers)
-                step.asked = None
-            step.reply = next(answers)
+            step.hear(answers)
             if confirmed is not None and not isinstance(step.reply, Exception):
                 self._check_confirmed(server, step, confirmed)
 

@@ -15,6 +15,7 @@ from taskmq.policy.claim import Flow, Queue, choose
 from taskmq.policy.order import Key
 
 _NO_KEY: Key = (0, 0, 0)
+_ANY = Flow("", keys=[], read=None)
 
 
 class Peeked(Queue):
@@ -47,11 +48,8 @@ class Peeked(Queue):
         return False
 
     def best(self) -> Flow | None:
-        """The flow of the next head."""
-        position = len(self._heads)
-        if position == len(self._bands):
-            return None
-        return Flow(self.name, keys=[], read=None, ordered=position + 1 in self._followers, ref=position + 1)
+        """A flow, if there is a next head; which one, ``take`` tells."""
+        return None if len(self._heads) == len(self._bands) else _ANY
 
     def band(self) -> int:
         """The priority of the next head."""
@@ -59,8 +57,8 @@ class Peeked(Queue):
 
     def take(self) -> tuple[Flow, Key]:
         """Choose the next head."""
-        flow = self.best()
-        assert flow is not None
+        position = len(self._heads) + 1
+        flow = Flow(self.name, keys=[], read=None, ordered=position in self._followers, ref=position)
         self._heads.append(flow)
         self.heads += 1
         return flow, _NO_KEY
