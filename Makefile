@@ -44,7 +44,7 @@ format: $(VENV)/ready  ## rewrite the sources in the one format, and fix what ca
 
 # Long: the rows of SQL servers are made with a million tasks. One figure alone: .venv/bin/python -m bench.urgent. By hand, because they
 # make environments for other libraries or need a checkout: bench.redis_publish, bench.redis_worker, bench.redis_source,
-# bench.sql_worker.
+# bench.sql_worker; or a debugger's tool, valgrind: bench.redis_instructions.
 REDIS := redis_store redis_memory redis_queues redis_partitions redis_processes redis_start redis_hold redis_cluster
 SQL := sql_claims sql_rates sql_publish sql_partitions sql_steady sql_start sql_limits sql_capabilities sql_history
 bench: $(VENV)/ready  ## the figures of docs/benchmarks.md, measured on this machine
