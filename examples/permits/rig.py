@@ -162,8 +162,12 @@ class Rig:
         self._tell(published.stdout.strip())
 
     def _work(self) -> None:
-        self._workers.start("B1")
         self._workers.start("A1")
+        first = self._workers.processes["A1"].pid
+        self._wait(
+            lambda: self._is_at_work(first), LOOK_EVERY
+        )  # or the other one may do all before this one can be killed
+        self._workers.start("B1")
         kills = self._settings.kills
         for number in range(1, kills + 1):
             self._kill_after(self._settings.events * number // (kills + 1), f"A{number}")
