@@ -1,7 +1,8 @@
-"""Redis: thousands of instructions that the server needs for a task. Unlike times they are the same in every run.
+"""Redis: thousands of instructions that the server needs for a task, whatever else the machine does.
 
 Counted by ``valgrind --tool=callgrind`` (Debian's package valgrind) over the whole server: each figure is the
-difference between two runs of which one makes more of the same calls, divided by the tasks that these were about.
+difference between two runs of which one makes more of the same calls, divided by the tasks that these were about. Few
+calls (by 1) are uncertain by a tenth: how much of Lua's collector falls into them is chance.
 
     python -m bench.redis_instructions [plain] [ordered] [parallel] [queues]
 """
@@ -44,10 +45,12 @@ def instructions(work: Callable[[Store], None]) -> int:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             while not Path(socket).exists() and server.poll() is None:
                 time.sleep(0.05)
-            store = open_store(f"unix://{socket}?db=0")
-            work(store)
-            store.close()
-            server.terminate()
+            try:
+                store = open_store(f"unix://{socket}?db=0")
+                work(store)
+                store.close()
+            finally:
+                server.terminate()
         found = re.search(r"^(?:summary|totals): (\d+)", out.read_text(), re.MULTILINE)
         assert found, "valgrind counted nothing"
         return int(found[1])

@@ -2,7 +2,7 @@
 -- not stopped, nobody aside or parked, no bound on how many run. What is told in flow.lua and claim.lua, as text.
 --
 -- A view is one partition in one claim: line  its first members, read so far    taken  how many of them it gives
--- The line of tasks without a partition is a flow among them; its view reads like a candidate (rest.lua, next_member).
+-- The line of tasks without a partition is a flow among them; the candidate reads it as it would alone (next_member).
 -- A parallel partition comes again after its turn. It is left to the long way if that might be within this claim.
 
 -- @include rest
@@ -100,10 +100,7 @@ function turns.begin(c)
   c.views, c.line, c.view = {}, false, false
   c.codes, c.scores, c.texts, c.turn, c.turns_read, c.turns_done = NONE, NONE, NONE, 0, 0, false
   if c.plive then
-    c.line = {
-      k = c.k, name = c.name, state = c.state, members = NONE, at = 0, read = 0, done = false,
-      plain = true, tag = c.tag, weight = 1, head = nil, gave = false
-    }
+    c.line = {plain = true, tag = c.tag, weight = 1, head = nil, gave = false}
   end
 end
 
@@ -138,7 +135,7 @@ end
 -- short way.
 function turns.advance(c, page)
   local line = c.line
-  if line and not line.head then line.head = next_member(line, page) end
+  if line and not line.head then line.head = next_member(c, page) end
   if not c.view or c.view ~= line then next_turn(c, page) end
   local code, score = c.codes[c.turn], c.scores[c.turn]
   local v
@@ -176,7 +173,7 @@ end
 function turns.look_behind(c)
   local line = c.line
   if not line or not line.gave then return end
-  c.tag, c.plive = line.tag, (line.head or next_member(line, 1)) ~= nil
+  c.tag, c.plive = line.tag, (line.head or next_member(c, 1)) ~= nil
 end
 
 -- The next follower in an ordered partition's run.
